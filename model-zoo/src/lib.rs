@@ -1,0 +1,29 @@
+//! Published networks and the training steps that practitioners run, as plain burn code.
+//!
+//! Invariant: nothing here knows that it is being measured. A training step is a
+//! function over a [`Device`](burn::tensor::Device); whoever wants to know what it
+//! does passes a [`Watcher`] and is told where each phase ends.
+//!
+//! One architecture is one file and one line in `networks.rs`. The order within such
+//! a file: header (paper, reference implementation, differences), configuration,
+//! module and `forward`, blocks, training step, tests.
+
+#![recursion_limit = "256"]
+
+mod blocks;
+mod error;
+mod job;
+mod mixed;
+mod networks;
+#[cfg(test)]
+mod toy;
+mod trainee;
+mod variant;
+mod watcher;
+
+pub use error::Error;
+pub use job::{Input, Job, OptimizerKind, Precision, Request};
+pub use networks::{Network, check, find, train, variants};
+pub use trainee::{Batch, Trainee, frozen, supervised};
+pub use variant::{Counts, Variant};
+pub use watcher::{Phase, Unwatched, Watcher};

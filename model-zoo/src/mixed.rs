@@ -1,0 +1,101 @@
+//! Mixed precision: fp32 master weights beside a 16-bit module.
+//!
+//! Micikevicius et al. 2018, "Mixed Precision Training", arXiv 1710.03740: weights,
+//! activations and gradients in 16 bits; a copy of the weights and the optimizer
+//! state in fp32; the loss scaled before the backward pass.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{DType, FloatDType, Tensor};
+
+/// Within the range that section 3.2 of the paper used, 8 to 32K.
+const LOSS_SCALE: f64 = 1024.0;
+
+/// The fp32 weights, by parameter.
+pub(crate) struct Master(GradientsParams);
+
+impl Master {
+    /// The trained parameters of `module`, in fp32.
+    pub fn of<M: Module>(module: &M) -> Self {
+        struct Widen(GradientsParams);
+        impl ModuleVisitor for Widen {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let tensor = param.val();
+                if tensor.is_require_grad() {
+                    self.0
+                        .register(param.id, tensor.inner().cast(FloatDType::F32));
+                }
+            }
+        }
+        let mut widen = Widen(GradientsParams::new());
+        module.visit(&mut widen);
+        Self(widen.0)
+    }
+
+    /// What the backward pass starts from.
+    pub fn scaled(loss: &Tensor<1>) -> Tensor<1> {
+        loss.clone().mul_scalar(LOSS_SCALE)
+    }
+
+    /// `gradients` of the scaled loss, in fp32 and without the scale.
+    pub fn unscaled<M: Module>(module: &M, gradients: GradientsParams) -> GradientsParams {
+        struct Unscale {
+            from: GradientsParams,
+            to: GradientsParams,
+        }
+        impl ModuleVisitor for Unscale {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                if let Some(gradient) = self.from.remove::<D>(param.id) {
+                    let wide = gradient.cast(FloatDType::F32).div_scalar(LOSS_SCALE);
+                    self.to.register(param.id, wide);
+                }
+            }
+        }
+        let mut unscale = Unscale {
+            from: gradients,
+            to: GradientsParams::new(),
+        };
+        module.visit(&mut unscale);
+        unscale.to
+    }
+
+    /// A copy of `module` with the fp32 weights in it.
+    pub fn into_module<M: Module>(self, module: &M) -> M {
+        struct Replace(GradientsParams);
+        impl ModuleMapper for Replace {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                match self.0.remove::<D>(param.id) {
+                    Some(wide) => param.map(|_| Tensor::from_inner(wide).require_grad()),
+                    None => param,
+                }
+            }
+        }
+        module.clone().map(&mut Replace(self.0))
+    }
+
+    /// `module` with the 16-bit copies of these weights in it.
+    pub fn narrowed<M: Module>(&self, module: M) -> M {
+        struct Narrow<'a>(&'a GradientsParams);
+        impl ModuleMapper for Narrow<'_> {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                match self.0.get::<D>(param.id) {
+                    Some(wide) => param.map(|old| {
+                        let narrow = wide.cast(narrow_type(old.dtype()));
+                        Tensor::from_inner(narrow).require_grad()
+                    }),
+                    None => param,
+                }
+            }
+        }
+        module.map(&mut Narrow(&self.0))
+    }
+}
+
+/// The float type that `dtype` names; a parameter has no other.
+fn narrow_type(dtype: DType) -> FloatDType {
+    match dtype {
+        DType::BF16 => FloatDType::BF16,
+        DType::F16 => FloatDType::F16,
+        _ => FloatDType::F32,
+    }
+}

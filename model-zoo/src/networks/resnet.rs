@@ -1,0 +1,379 @@
+//! ResNet for ImageNet and CIFAR-10.
+//!
+//! Paper: He, Zhang, Ren, Sun 2015, "Deep Residual Learning for Image Recognition",
+//! arXiv 1512.03385. Reference: pytorch/vision `torchvision/models/resnet.py` (v1.5:
+//! the stride of a bottleneck is on its 3x3 convolution); the CIFAR networks follow
+//! section 4.2 of the paper, with shortcuts of option A.
+//!
+//! Differences: none.
+
+use burn::module::Module;
+use burn::nn::conv::Conv2d;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d, Relu};
+use burn::tensor::{Device, Distribution, Int, Tensor, s};
+
+use super::Network;
+use crate::blocks::conv;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// How a [`ResNet`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct ResNetConfig {
+    /// Residual blocks of each stage; CIFAR networks have three stages.
+    pub blocks: Vec<usize>,
+    /// Channels of the first stage inside its blocks; each further stage has twice as many.
+    pub width: usize,
+    /// Whether a block is 1x1, 3x3, 1x1 with four times as many channels at its end.
+    pub bottleneck: bool,
+    /// The stem and the shortcuts of ImageNet, or those of CIFAR.
+    pub imagenet: bool,
+    /// Classes of the output.
+    pub classes: usize,
+}
+
+impl ResNetConfig {
+    /// The published network called `name`.
+    fn published(name: &str, classes: usize) -> Self {
+        let (blocks, bottleneck) = match name {
+            "resnet-18" => (vec![2, 2, 2, 2], false),
+            "resnet-34" => (vec![3, 4, 6, 3], false),
+            "resnet-50" => (vec![3, 4, 6, 3], true),
+            "resnet-101" => (vec![3, 4, 23, 3], true),
+            "resnet-152" => (vec![3, 8, 36, 3], true),
+            "resnet-20" => (vec![3; 3], false),
+            "resnet-56" => (vec![9; 3], false),
+            "resnet-110" => (vec![18; 3], false),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
+        let imagenet = blocks.len() == 4;
+        Self {
+            blocks,
+            width: if imagenet { 64 } else { 16 },
+            bottleneck,
+            imagenet,
+            classes,
+        }
+    }
+
+    /// Channels that leave stage `stage`.
+    fn channels(&self, stage: usize) -> usize {
+        (self.width << stage) * if self.bottleneck { 4 } else { 1 }
+    }
+
+    fn stage(&self, stage: usize, device: &Device) -> Vec<Block> {
+        let Some(&blocks) = self.blocks.get(stage) else {
+            return Vec::new();
+        };
+        let entering = match stage {
+            0 => self.width,
+            _ => self.channels(stage - 1),
+        };
+        let first = BlockConfig {
+            entering,
+            width: self.width << stage,
+            leaving: self.channels(stage),
+            stride: if stage == 0 { 1 } else { 2 },
+            bottleneck: self.bottleneck,
+            projection: self.imagenet,
+        };
+        let further = BlockConfig {
+            entering: first.leaving,
+            stride: 1,
+            ..first
+        };
+        (0..blocks)
+            .map(|block| if block == 0 { first } else { further })
+            .map(|block| block.init(device))
+            .collect()
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> ResNet {
+        let (stem, pool) = match self.imagenet {
+            true => (conv([3, self.width], 7, 2), Some(stem_pool())),
+            false => (conv([3, self.width], 3, 1), None),
+        };
+        ResNet {
+            conv1: stem.init(device),
+            bn1: BatchNormConfig::new(self.width).init(device),
+            relu: Relu::new(),
+            maxpool: pool,
+            layer1: self.stage(0, device),
+            layer2: self.stage(1, device),
+            layer3: self.stage(2, device),
+            layer4: self.stage(3, device),
+            avgpool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
+            fc: LinearConfig::new(self.channels(self.blocks.len() - 1), self.classes).init(device),
+        }
+    }
+}
+
+fn stem_pool() -> MaxPool2d {
+    MaxPool2dConfig::new([3, 3])
+        .with_strides([2, 2])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .init()
+}
+
+/// A residual network; the fields have torchvision's names.
+#[derive(Module, Debug)]
+pub(crate) struct ResNet {
+    conv1: Conv2d,
+    bn1: BatchNorm,
+    relu: Relu,
+    maxpool: Option<MaxPool2d>,
+    layer1: Vec<Block>,
+    layer2: Vec<Block>,
+    layer3: Vec<Block>,
+    layer4: Vec<Block>,
+    avgpool: AdaptiveAvgPool2d,
+    fc: Linear,
+}
+
+impl ResNet {
+    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let x = self.conv1.forward(images);
+        let x = self.relu.forward(self.bn1.forward(x));
+        let mut x = match &self.maxpool {
+            Some(pool) => pool.forward(x),
+            None => x,
+        };
+        for stage in [&self.layer1, &self.layer2, &self.layer3, &self.layer4] {
+            for block in stage {
+                x = block.forward(x);
+            }
+        }
+        let x = self.avgpool.forward(x);
+        self.fc.forward(x.flatten(1, 3))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BlockConfig {
+    entering: usize,
+    width: usize,
+    leaving: usize,
+    stride: usize,
+    bottleneck: bool,
+    projection: bool,
+}
+
+impl BlockConfig {
+    fn init(&self, device: &Device) -> Block {
+        let norm = |channels| BatchNormConfig::new(channels).init(device);
+        let reshapes = self.stride != 1 || self.entering != self.leaving;
+        let shortcut = match (reshapes, self.projection) {
+            (false, _) => Shortcut::Identity(Relu::new()),
+            (true, true) => Shortcut::Projection(Projection {
+                conv: conv([self.entering, self.leaving], 1, self.stride).init(device),
+                bn: norm(self.leaving),
+            }),
+            (true, false) => Shortcut::Subsample(Subsample {
+                stride: self.stride,
+                channels: self.leaving,
+            }),
+        };
+        let (first, second, third) = match self.bottleneck {
+            true => (
+                conv([self.entering, self.width], 1, 1),
+                conv([self.width, self.width], 3, self.stride),
+                Some(conv([self.width, self.leaving], 1, 1)),
+            ),
+            false => (
+                conv([self.entering, self.width], 3, self.stride),
+                conv([self.width, self.leaving], 3, 1),
+                None,
+            ),
+        };
+        Block {
+            conv1: first.init(device),
+            bn1: norm(self.width),
+            conv2: second.init(device),
+            bn2: norm(self.width),
+            bn3: third.is_some().then(|| norm(self.leaving)),
+            conv3: third.map(|third| third.init(device)),
+            downsample: shortcut,
+            relu: Relu::new(),
+        }
+    }
+}
+
+/// A basic block or a bottleneck.
+#[derive(Module, Debug)]
+struct Block {
+    conv1: Conv2d,
+    bn1: BatchNorm,
+    conv2: Conv2d,
+    bn2: BatchNorm,
+    conv3: Option<Conv2d>,
+    bn3: Option<BatchNorm>,
+    downsample: Shortcut,
+    relu: Relu,
+}
+
+impl Block {
+    fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        let x = self.bn1.forward(self.conv1.forward(input.clone()));
+        let x = self.bn2.forward(self.conv2.forward(self.relu.forward(x)));
+        let x = match (&self.conv3, &self.bn3) {
+            (Some(conv3), Some(bn3)) => bn3.forward(conv3.forward(self.relu.forward(x))),
+            _ => x,
+        };
+        self.relu.forward(x + self.downsample.forward(input))
+    }
+}
+
+/// What is added to the output of a block.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)]
+enum Shortcut {
+    /// Its input.
+    Identity(Relu),
+    /// Its input through a 1x1 convolution (option B of the paper).
+    Projection(Projection),
+    /// Every other pixel of its input, the new channels zero (option A).
+    Subsample(Subsample),
+}
+
+impl Shortcut {
+    fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        match self {
+            Self::Identity(_) => input,
+            Self::Projection(projection) => {
+                projection.bn.forward(projection.conv.forward(input))
+            }
+            Self::Subsample(subsample) => subsample.forward(input),
+        }
+    }
+}
+
+#[derive(Module, Debug)]
+struct Projection {
+    conv: Conv2d,
+    bn: BatchNorm,
+}
+
+#[derive(Module, Debug)]
+struct Subsample {
+    stride: usize,
+    channels: usize,
+}
+
+impl Subsample {
+    fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        let step = self.stride as isize;
+        let x = input.slice(s![.., .., ..;step, ..;step]);
+        let [batch, channels, height, width] = x.dims();
+        let zeros = Tensor::zeros([batch, self.channels - channels, height, width], &x.device());
+        Tensor::cat(vec![x, zeros], 1)
+    }
+}
+
+impl Network for ResNet {
+    fn variants() -> Vec<Variant> {
+        let imagenet = |name, trainable, tensors, buffers| Variant {
+            name,
+            family: "ResNet",
+            file: "resnet",
+            paper: "He, Zhang, Ren, Sun 2015, Deep Residual Learning for Image Recognition, arXiv 1512.03385",
+            reference: "pytorch/vision torchvision/models/resnet.py (v1.5)",
+            counts: Counts { trainable, tensors, buffers },
+            input: Input {
+                image: Some([224, 224]),
+                classes: Some(1000),
+                ..Input::default()
+            },
+            batch: 32,
+            optimizer: OptimizerKind::Momentum,
+            recipe: "ImageNet, 224x224 crops, 32 images a card (256 on 8), cross-entropy, SGD with momentum 0.9, weight decay 1e-4",
+            differences: &["weight decay is left out: it needs no memory that outlives an operation"],
+        };
+        let cifar = |name, trainable, tensors, buffers| Variant {
+            input: Input {
+                image: Some([32, 32]),
+                classes: Some(10),
+                ..Input::default()
+            },
+            batch: 128,
+            recipe: "CIFAR-10, 32x32, batch 128, cross-entropy, SGD with momentum 0.9, weight decay 1e-4",
+            reference: "section 4.2 of the paper, shortcuts of option A",
+            ..imagenet(name, trainable, tensors, buffers)
+        };
+        vec![
+            imagenet("resnet-18", 11_689_512, 62, 9_600),
+            imagenet("resnet-34", 21_797_672, 110, 17_024),
+            imagenet("resnet-50", 25_557_032, 161, 53_120),
+            imagenet("resnet-101", 44_549_160, 314, 105_344),
+            imagenet("resnet-152", 60_192_808, 467, 151_424),
+            cifar("resnet-20", 269_722, 59, 1_376),
+            cifar("resnet-56", 853_018, 167, 4_064),
+            cifar("resnet-110", 1_727_962, 329, 8_096),
+        ]
+    }
+
+    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
+        // Every convolution is padded by half its kernel, so one pixel is enough.
+        Ok(())
+    }
+
+    fn train<W: Watcher>(
+        variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let ([height, width], batch) = (job.image(), job.batch);
+        supervised(
+            ResNetConfig::published(variant.name, job.classes()).init(device),
+            job,
+            device,
+            steps,
+            watcher,
+            |device| {
+                let images =
+                    Tensor::<4>::random([batch, 3, height, width], Distribution::Default, device);
+                let labels = Tensor::<1, Int>::zeros([batch], device);
+                (images, labels)
+            },
+            |network, (images, labels)| {
+                let scores = network.forward(images);
+                CrossEntropyLossConfig::new()
+                    .init(&scores.device())
+                    .forward(scores, labels)
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    #[test]
+    fn scores_have_a_row_for_each_image() {
+        let device = Device::flex();
+        let network = ResNetConfig::published("resnet-20", 10).init(&device);
+        let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
+        assert_eq!(scores.dims(), [2, 10]);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(4),
+            optimizer: Some(OptimizerKind::Adam),
+            input: Input {
+                image: Some([16, 16]),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::trains("resnet-20", &request);
+        toy::trains("resnet-18", &request);
+    }
+}
