@@ -1,0 +1,208 @@
+//! What every byte is for.
+
+use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Serialize};
+
+use super::lifetimes::Lifetimes;
+use crate::Bytes;
+use crate::phase::Phase;
+use crate::record::{BufferId, Event, Recording, Role};
+
+/// What a buffer is for.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumIter,
+    strum::EnumCount,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Category {
+    /// Weights, trained and frozen.
+    Parameters,
+    /// Gradients of parameters.
+    Gradients,
+    /// What the optimizer remembers, and fp32 copies of 16-bit weights.
+    Optimizer,
+    /// What the forward pass leaves for the backward pass.
+    Activations,
+    /// What comes and goes within a phase, and the runtime's metadata of launches.
+    Temporaries,
+    /// The batch.
+    Inputs,
+    /// Running statistics.
+    Buffers,
+}
+
+/// Bytes by category.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Weights.
+    pub parameters: Bytes,
+    /// Gradients of parameters.
+    pub gradients: Bytes,
+    /// Optimizer state.
+    pub optimizer: Bytes,
+    /// Saved for the backward pass.
+    pub activations: Bytes,
+    /// Within a phase.
+    pub temporaries: Bytes,
+    /// The batch.
+    pub inputs: Bytes,
+    /// Running statistics.
+    pub buffers: Bytes,
+}
+
+impl Breakdown {
+    /// All of them together.
+    pub fn total(&self) -> Bytes {
+        use strum::IntoEnumIterator;
+        Category::iter().map(|category| self[category]).sum()
+    }
+}
+
+impl Index<Category> for Breakdown {
+    type Output = Bytes;
+
+    fn index(&self, category: Category) -> &Bytes {
+        match category {
+            Category::Parameters => &self.parameters,
+            Category::Gradients => &self.gradients,
+            Category::Optimizer => &self.optimizer,
+            Category::Activations => &self.activations,
+            Category::Temporaries => &self.temporaries,
+            Category::Inputs => &self.inputs,
+            Category::Buffers => &self.buffers,
+        }
+    }
+}
+
+impl IndexMut<Category> for Breakdown {
+    fn index_mut(&mut self, category: Category) -> &mut Bytes {
+        match category {
+            Category::Parameters => &mut self.parameters,
+            Category::Gradients => &mut self.gradients,
+            Category::Optimizer => &mut self.optimizer,
+            Category::Activations => &mut self.activations,
+            Category::Temporaries => &mut self.temporaries,
+            Category::Inputs => &mut self.inputs,
+            Category::Buffers => &mut self.buffers,
+        }
+    }
+}
+
+/// The category of every buffer in every phase.
+///
+/// A buffer can change what it is for: burn computes in place where it can, so the memory
+/// of a gradient may become that of a new weight. Between two marks, a buffer is what it
+/// was at the first of them; one that was born since is what it is at the second; one that
+/// saw neither is a temporary. At a mark it is what the program said. Where the program said
+/// nothing, it is what the phase of its birth leaves behind: activations in the forward
+/// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
+/// start (master weights); and what outlives the optimizer's step without being any of these
+/// is a running statistic that waits for its next update.
+#[derive(Clone, Debug)]
+pub struct Categories {
+    /// Positions of the marks among the events.
+    marks: Vec<usize>,
+    /// For each mark, what each buffer that is there then is for.
+    at: Vec<HashMap<BufferId, Category>>,
+}
+
+impl Categories {
+    /// Reads them off `recording`.
+    pub fn of(recording: &Recording, lifetimes: &Lifetimes) -> Self {
+        let positions = recording.events.iter().enumerate();
+        let marks: Vec<usize> = positions
+            .filter_map(|(position, event)| matches!(event, Event::Mark(_)).then_some(position))
+            .collect();
+        let mut at: Vec<HashMap<BufferId, Category>> = vec![HashMap::new(); marks.len()];
+        for (buffer, life) in lifetimes.iter() {
+            // The phase that it is born in ends at the first mark after its birth.
+            let first = marks.partition_point(|mark| *mark < life.born);
+            let after = marks.partition_point(|mark| *mark < life.dies);
+            let temporary = recording.buffer(buffer).metadata;
+            for mark in first..after {
+                let category = match temporary {
+                    true => Category::Temporaries,
+                    false => unsaid(recording, first, after),
+                };
+                at[mark].insert(buffer, category);
+            }
+        }
+        for (mark, said) in recording.marks.iter().zip(&mut at) {
+            for (buffer, role) in &mark.roles {
+                let category = match role {
+                    Role::Parameter(_) => Category::Parameters,
+                    Role::Buffer(_) => Category::Buffers,
+                    Role::Gradient(_) => Category::Gradients,
+                    Role::Input => Category::Inputs,
+                };
+                // A parameter stays one, whatever else the same buffer is called.
+                match said.get_mut(buffer) {
+                    Some(Category::Parameters) | None => {}
+                    Some(known) => *known = category,
+                }
+            }
+        }
+        // A batch is the batch for as long as it is there.
+        for mark in 1..at.len() {
+            let (before, from) = at.split_at_mut(mark);
+            for (buffer, category) in &mut from[0] {
+                if before[mark - 1].get(buffer) == Some(&Category::Inputs) {
+                    *category = Category::Inputs;
+                }
+            }
+        }
+        Self { marks, at }
+    }
+
+    /// What `buffer` is for right after the event at `position`.
+    pub fn get(&self, buffer: BufferId, position: usize) -> Category {
+        let next = self.marks.partition_point(|mark| *mark <= position);
+        let before = next
+            .checked_sub(1)
+            .and_then(|mark| self.at[mark].get(&buffer));
+        let known = before.or_else(|| self.at.get(next).and_then(|mark| mark.get(&buffer)));
+        known.copied().unwrap_or(Category::Temporaries)
+    }
+
+    /// What is there at the mark with number `mark`, by category.
+    pub fn at_mark(&self, recording: &Recording, mark: usize) -> Breakdown {
+        let mut breakdown = Breakdown::default();
+        for (buffer, category) in &self.at[mark] {
+            breakdown[*category] += recording.buffer(*buffer).bytes;
+        }
+        breakdown
+    }
+
+    /// Every buffer that is there at the mark with number `mark`, with what it is for.
+    pub fn buffers_at(&self, mark: usize) -> impl Iterator<Item = (BufferId, Category)> + '_ {
+        self.at[mark]
+            .iter()
+            .map(|(buffer, category)| (*buffer, *category))
+    }
+}
+
+/// What a buffer is for at its marks if the program does not say; it was born before the
+/// mark `first` and is gone by the mark `after`.
+fn unsaid(recording: &Recording, first: usize, after: usize) -> Category {
+    let phase = |mark: usize| recording.marks[mark].phase;
+    let step_ends = (first..after).any(|mark| phase(mark) == Phase::Optimizer);
+    match phase(first) {
+        Phase::Init | Phase::Optimizer => Category::Optimizer,
+        _ if step_ends => Category::Buffers,
+        Phase::Data => Category::Inputs,
+        Phase::Forward => Category::Activations,
+        Phase::Backward => Category::Gradients,
+    }
+}

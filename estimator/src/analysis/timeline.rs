@@ -1,0 +1,119 @@
+//! How much is in use, event by event.
+
+use serde::{Deserialize, Serialize};
+
+use super::category::{Breakdown, Categories};
+use super::lifetimes::Lifetimes;
+use crate::Bytes;
+use crate::phase::Phase;
+use crate::record::{BufferId, Event, Recording};
+
+/// The bytes in use, event by event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    live: Vec<Bytes>,
+}
+
+/// The moment with the most bytes in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// Where, among the events.
+    pub position: usize,
+    /// How many.
+    pub live: Bytes,
+    /// The number of the mark that ends its phase.
+    pub mark: usize,
+}
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseMemory {
+    /// Which.
+    pub phase: Phase,
+    /// In use at its end.
+    pub live_bytes: Bytes,
+    /// The most that was in use within it.
+    pub peak_live_bytes: Bytes,
+}
+
+impl Timeline {
+    /// Reads it off `recording`.
+    pub fn of(recording: &Recording) -> Self {
+        let mut in_use = Bytes::ZERO;
+        let live = recording.events.iter().map(|event| {
+            match event {
+                Event::Allocate(buffer) => in_use += recording.buffer(*buffer).bytes,
+                Event::Free(buffer) => in_use -= recording.buffer(*buffer).bytes,
+                _ => {}
+            }
+            in_use
+        });
+        Self {
+            live: live.collect(),
+        }
+    }
+
+    /// In use right after the event at `position`.
+    pub fn live(&self, position: usize) -> Bytes {
+        self.live[position]
+    }
+
+    /// The first moment at which the most is in use; none if nothing happened.
+    pub fn peak(&self, recording: &Recording) -> Option<Peak> {
+        let moments = self.live.iter().copied().enumerate();
+        // `max_by_key` would take the last of equals.
+        let (position, live) = moments.rev().max_by_key(|(_, live)| *live)?;
+        let mark = recording.events[..position]
+            .iter()
+            .filter(|event| matches!(event, Event::Mark(_)))
+            .count();
+        Some(Peak {
+            position,
+            live,
+            mark: mark.min(recording.marks.len().saturating_sub(1)),
+        })
+    }
+
+    /// What is in use right after the event at `position`, by category.
+    pub fn breakdown(
+        &self,
+        recording: &Recording,
+        lifetimes: &Lifetimes,
+        categories: &Categories,
+        position: usize,
+    ) -> Breakdown {
+        let mut breakdown = Breakdown::default();
+        for (buffer, life) in lifetimes.iter() {
+            if life.covers(position) {
+                breakdown[categories.get(buffer, position)] += recording.buffer(buffer).bytes;
+            }
+        }
+        breakdown
+    }
+
+    /// The buffers in use right after the event at `position`, largest first.
+    pub fn buffers(recording: &Recording, lifetimes: &Lifetimes, position: usize) -> Vec<BufferId> {
+        let there = lifetimes.iter().filter(|(_, life)| life.covers(position));
+        let mut buffers: Vec<_> = there.map(|(buffer, _)| buffer).collect();
+        buffers.sort_by_key(|buffer| std::cmp::Reverse(recording.buffer(*buffer).bytes));
+        buffers
+    }
+
+    /// Every phase, in order.
+    pub fn phases(&self, recording: &Recording) -> Vec<PhaseMemory> {
+        let mut start = 0;
+        let mut phases = Vec::with_capacity(recording.marks.len());
+        for (position, event) in recording.events.iter().enumerate() {
+            if let Event::Mark(mark) = event {
+                let within = &self.live[start..=position];
+                phases.push(PhaseMemory {
+                    phase: recording.marks[*mark].phase,
+                    live_bytes: self.live[position],
+                    peak_live_bytes: within.iter().copied().max().unwrap_or_default(),
+                });
+                start = position;
+            }
+        }
+        phases
+    }
+}

@@ -1,0 +1,106 @@
+//! What a simulated card is like.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// The runtime through which burn drives the card: it decides layout, alignment,
+/// pages, and what happens when the card is full.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Runtime {
+    /// CubeCL's CUDA runtime.
+    Cuda,
+    /// CubeCL's wgpu runtime over Vulkan, compiling to SPIR-V.
+    Vulkan,
+    /// CubeCL's wgpu runtime, compiling to WGSL.
+    Wgpu,
+}
+
+/// A card that does not exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CardSpec {
+    /// Name under which burn and CubeCL know it.
+    pub name: String,
+    /// How burn drives it.
+    pub runtime: Runtime,
+    /// Memory that the runtime believes the card has: the largest page on CUDA is a
+    /// quarter of it. `None`: as much as is ever asked for.
+    pub total: Option<Bytes>,
+    /// Part of `total` that other things hold: the context, libraries, a display.
+    pub taken: Bytes,
+    /// Compute capability times ten, for instance 86; decides tensor cores and types.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The largest buffer that a shader can bind (`wgpu` and `vulkan`).
+    pub largest_binding: Bytes,
+    /// Alignment of buffers (`wgpu` and `vulkan`).
+    pub alignment: u64,
+}
+
+impl CardSpec {
+    /// Alignment that CubeCL's CUDA runtime asks for: `mem_alignment` of `cubecl-cuda`
+    /// 0.11.3, `src/runtime.rs`.
+    pub const CUDA_ALIGNMENT: u64 = 512;
+
+    /// `minUniformBufferOffsetAlignment` of NVIDIA's Vulkan driver, the larger of the two
+    /// that `cubecl-wgpu` 0.11.3, `src/runtime.rs`, takes; Mesa's software device has the same.
+    pub const VULKAN_ALIGNMENT: u64 = 64;
+
+    /// `max_storage_buffer_binding_size` where nothing else is known: NVIDIA's Vulkan driver
+    /// states a `maxStorageBufferRange` of 2^32 - 1, of which wgpu takes whole words.
+    pub const LARGEST_BINDING: Bytes = Bytes((1 << 32) - 4);
+
+    /// A card without limits, driven by `runtime`: what a step reserves where there is room.
+    /// Its kernels are those of an Ampere card (compute capability 8.6).
+    pub fn endless(runtime: Runtime) -> Self {
+        Self {
+            name: "endless card".into(),
+            runtime,
+            total: None,
+            taken: Bytes::ZERO,
+            compute_capability: 86,
+            multiprocessors: 82,
+            largest_binding: Self::LARGEST_BINDING,
+            alignment: Self::VULKAN_ALIGNMENT,
+        }
+    }
+
+    /// This card with `total` bytes of memory, of which `taken` are not for the job.
+    pub fn with_memory(self, total: Bytes, taken: Bytes) -> Self {
+        Self {
+            total: Some(total),
+            taken,
+            ..self
+        }
+    }
+
+    /// Memory that the pools may take from the card.
+    pub fn available(&self) -> Option<Bytes> {
+        self.total.map(|total| total.saturating_sub(self.taken))
+    }
+
+    /// The largest single allocation.
+    pub fn largest_page(&self) -> Bytes {
+        match (self.runtime, self.total) {
+            // `cubecl-cuda` 0.11.3, `src/runtime.rs`: `max_memory / 4`.
+            (Runtime::Cuda, Some(total)) => total / 4,
+            (Runtime::Cuda, None) => Bytes(u64::MAX / 8),
+            _ => self.largest_binding,
+        }
+    }
+}

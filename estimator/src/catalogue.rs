@@ -1,0 +1,315 @@
+//! The GPUs that people rent, buy or queue for.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+use crate::card::{CardSpec, Runtime};
+
+/// Where a card's usable memory is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// The lowest total that a driver has reported in public logs.
+    Reported,
+    /// The fitted memory, less what drivers of comparable cards keep.
+    Derived,
+}
+
+/// One card of the catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its name.
+    pub name: String,
+    /// What people type for it.
+    pub aliases: Vec<String>,
+    /// Who makes it.
+    pub vendor: String,
+    /// Generation.
+    pub architecture: String,
+    /// CUDA compute capability times ten; none for other vendors.
+    pub compute_capability: Option<u32>,
+    /// Streaming multiprocessors, compute units, Xe cores or GPU cores.
+    pub multiprocessors: Option<u32>,
+    /// The number on the box, in GB.
+    pub marketed_gb: f64,
+    /// Fitted memory, less ECC where it is on in the factory.
+    pub physical_bytes: Option<Bytes>,
+    /// What can be allocated: the least that is known.
+    pub usable_bytes: Bytes,
+    /// Where `usable_bytes` is known from.
+    pub provenance: Provenance,
+    /// What reported it: a driver query, an error message, a log.
+    pub source: String,
+    /// Year of its launch.
+    pub launch_year: Option<u32>,
+    /// Memory bandwidth in GB/s; vendor data, not read again from a source.
+    pub bandwidth_gb_s: Option<f64>,
+    /// US launch list price.
+    pub launch_price_usd: Option<f64>,
+    /// Anything odd about it.
+    pub note: String,
+}
+
+/// What a process costs beside the pools: the context, libraries, loaded kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// What is typical.
+    pub typical_bytes: Bytes,
+    /// What was never exceeded; verdicts rest on it.
+    pub cautious_bytes: Bytes,
+}
+
+impl Overhead {
+    /// From the number of multiprocessors.
+    ///
+    /// From 26 public out-of-memory messages of PyTorch processes, 2023 to 2026, on ten kinds
+    /// of NVIDIA card from the T4 (40 SMs, 104 to 147 MiB) to the RTX PRO 6000 Blackwell (188
+    /// SMs, 696 MiB): the least-squares line is 22 + 3.43 MiB for each multiprocessor (root
+    /// mean square error 72 MiB, worst 183 MiB), and 6 MiB for each covers all of them.
+    /// burn's own processes have not been measured on a GPU yet.
+    pub fn of(multiprocessors: u32) -> Self {
+        let count = f64::from(multiprocessors);
+        Self {
+            typical_bytes: Bytes(((22.0 + 3.43 * count) * 1_048_576.0) as u64),
+            cautious_bytes: Bytes::mib(6 * u64::from(multiprocessors)),
+        }
+    }
+}
+
+/// A row of `data/gpus.csv`.
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    aliases: String,
+    vendor: String,
+    architecture: String,
+    compute_capability: Option<f64>,
+    sm_count: Option<u32>,
+    marketed_gb: f64,
+    physical_mib: Option<u64>,
+    cuda_total_mib: Option<u64>,
+    cuda_total_source: String,
+    launch_year: Option<u32>,
+    memory_bandwidth_gb_s: Option<f64>,
+    launch_price_usd: Option<f64>,
+    cuda_total_min_mib: Option<u64>,
+    note: String,
+}
+
+/// What drivers keep of a card whose usable memory nobody has reported: the larger of
+/// 520 MiB and 1.9 % of the fitted memory, which promises too much for none of the 62 listed
+/// NVIDIA cards from 2017 on (but for the Quadro RTX 5000 with ECC switched on).
+fn derived(physical_mib: u64) -> u64 {
+    physical_mib - 520.max(physical_mib * 19 / 1000)
+}
+
+impl Row {
+    fn gpu(self) -> Gpu {
+        let reported = self.cuda_total_min_mib.or(self.cuda_total_mib);
+        let fitted = self
+            .physical_mib
+            .unwrap_or((self.marketed_gb * 1024.0) as u64);
+        Gpu {
+            name: self.name,
+            aliases: self.aliases.split(';').map(str::to_string).collect(),
+            vendor: self.vendor,
+            architecture: self.architecture,
+            compute_capability: self.compute_capability.map(|cc| (cc * 10.0).round() as u32),
+            multiprocessors: self.sm_count,
+            marketed_gb: self.marketed_gb,
+            physical_bytes: self.physical_mib.map(Bytes::mib),
+            usable_bytes: Bytes::mib(reported.unwrap_or_else(|| derived(fitted))),
+            provenance: match reported {
+                Some(_) => Provenance::Reported,
+                None => Provenance::Derived,
+            },
+            source: self.cuda_total_source,
+            launch_year: self.launch_year,
+            bandwidth_gb_s: self.memory_bandwidth_gb_s,
+            launch_price_usd: self.launch_price_usd,
+            note: self.note,
+        }
+    }
+}
+
+static GPUS: LazyLock<Vec<Gpu>> = LazyLock::new(|| {
+    let mut rows = csv::Reader::from_reader(include_str!("../data/gpus.csv").as_bytes());
+    rows.deserialize::<Row>()
+        .map(|row| row.expect("data/gpus.csv is read by a test").gpu())
+        .collect()
+});
+
+/// A name that is not in the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown card `{name}`")]
+pub struct UnknownGpu {
+    /// What was asked for.
+    pub name: String,
+    /// The names nearest to it.
+    pub nearest: Vec<String>,
+}
+
+impl Gpu {
+    /// Every card, in the order of the data file.
+    pub fn all() -> &'static [Gpu] {
+        &GPUS
+    }
+
+    /// The card that people call `name`: its name or an alias, whatever the capitals and
+    /// separators; or a class such as `24GB`, the least usable card sold with that size.
+    ///
+    /// # Errors
+    ///
+    /// There is none, with the nearest names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use estimator::Gpu;
+    ///
+    /// assert_eq!(Gpu::find("RTX 3090")?.name, "GeForce RTX 3090");
+    /// assert_eq!(Gpu::find("24GB")?.marketed_gb, 24.0);
+    /// # Ok::<(), estimator::UnknownGpu>(())
+    /// ```
+    pub fn find(name: &str) -> Result<&'static Gpu, UnknownGpu> {
+        if let Some(size) = class(name)
+            && let Some(least) = Self::least_of(size)
+        {
+            return Ok(least);
+        }
+        let wanted = plain(name);
+        let called = |gpu: &&Gpu| gpu.names().any(|known| plain(known) == wanted);
+        Self::all().iter().find(called).ok_or_else(|| UnknownGpu {
+            name: name.into(),
+            nearest: nearest(&wanted),
+        })
+    }
+
+    /// The least usable card sold with `gb` GB. Macs share their memory with everything else
+    /// and are left out.
+    pub fn least_of(gb: f64) -> Option<&'static Gpu> {
+        Self::all()
+            .iter()
+            .filter(|gpu| gpu.marketed_gb == gb && gpu.vendor != "Apple")
+            .min_by_key(|gpu| gpu.usable_bytes)
+    }
+
+    /// What a process costs on it beside the pools.
+    pub fn overhead(&self) -> Overhead {
+        // Where the count is not known, that of the largest card in the fit.
+        Overhead::of(self.multiprocessors.unwrap_or(188))
+    }
+
+    /// This card as `runtime` sees it, with `total` bytes of memory.
+    pub fn spec(&self, runtime: Runtime) -> CardSpec {
+        let endless = CardSpec::endless(runtime);
+        CardSpec {
+            name: self.name.clone(),
+            compute_capability: self
+                .compute_capability
+                .unwrap_or(endless.compute_capability),
+            multiprocessors: self.multiprocessors.unwrap_or(endless.multiprocessors),
+            ..endless.with_memory(self.usable_bytes, self.overhead().cautious_bytes)
+        }
+    }
+
+    /// Whether `runtime` drives cards of this vendor.
+    pub fn is_driven_by(&self, runtime: Runtime) -> bool {
+        match runtime {
+            Runtime::Cuda => self.vendor == "NVIDIA",
+            Runtime::Vulkan => self.vendor != "Apple",
+            Runtime::Wgpu => true,
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
+    }
+}
+
+/// `24GB`, `24gb` and `24 GB` are a class, `24GiB` and `3080-12gb` are not.
+fn class(name: &str) -> Option<f64> {
+    let lower = name.trim().to_ascii_lowercase();
+    lower.strip_suffix("gb")?.trim().parse().ok()
+}
+
+/// `name` without what people leave out or type differently.
+fn plain(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let words = ["nvidia", "geforce", "tesla", "amd", "radeon"];
+    let kept: String = words
+        .iter()
+        .fold(lower, |name, word| name.replace(word, ""));
+    kept.chars().filter(|c| c.is_alphanumeric()).collect()
+}
+
+fn nearest(wanted: &str) -> Vec<String> {
+    let mut near: Vec<_> = Gpu::all()
+        .iter()
+        .filter_map(|gpu| {
+            let best = gpu
+                .names()
+                .map(|name| strsim::jaro_winkler(&plain(name), wanted))
+                .max_by(f64::total_cmp)?;
+            Some((best, gpu))
+        })
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let names = near.into_iter().take(4);
+    names
+        .map(|(_, gpu)| gpu.aliases.last().cloned().unwrap_or(gpu.name.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_card_that_its_aliases_find() {
+        assert_eq!(Gpu::all().len(), 103);
+        let mut seen = HashSet::new();
+        for gpu in Gpu::all() {
+            assert!(gpu.usable_bytes <= gpu.physical_bytes.unwrap_or(gpu.usable_bytes));
+            for alias in &gpu.aliases {
+                assert!(seen.insert(plain(alias)), "{alias} names two cards");
+                assert_eq!(Gpu::find(alias).unwrap().name, gpu.name);
+            }
+        }
+    }
+
+    #[test]
+    fn cards_are_found_as_people_type_them() {
+        for name in [
+            "3090",
+            "rtx3090",
+            "RTX 3090",
+            "geforce rtx 3090",
+            "NVIDIA RTX_3090",
+        ] {
+            assert_eq!(Gpu::find(name).unwrap().name, "GeForce RTX 3090", "{name}");
+        }
+        assert_eq!(Gpu::find("a100-80gb").unwrap().marketed_gb, 80.0);
+    }
+
+    #[test]
+    fn a_class_is_its_least_usable_card() {
+        // The A10 with ECC on: 22,516 MiB, the lowest of the 24 GB cards in the data.
+        assert_eq!(Gpu::find("24GB").unwrap().usable_bytes, Bytes::mib(22_516));
+        assert!(Gpu::find("23GB").is_err());
+    }
+
+    #[test]
+    fn unknown_names_get_the_nearest() {
+        let unknown = Gpu::find("rtx-3091").unwrap_err();
+        assert!(
+            unknown.nearest.contains(&"rtx-3090".to_string()),
+            "{unknown:?}"
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong.
+
+use crate::Bytes;
+use crate::phase::Phase;
+use crate::record::Refusal;
+
+/// Why there is no estimate.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The card is too small for the step.
+    #[error("{0}")]
+    DoesNotFit(Box<OutOfMemory>),
+    /// The program panicked.
+    #[error("the training step panicked: {0}")]
+    Panicked(String),
+    /// More cards than a process can have.
+    #[error("no more than 65,535 simulated cards fit into one process")]
+    TooManyCards,
+    /// Every batch that was tried fits.
+    #[error("a batch of {batch} still fits: there is no limit to find")]
+    NoLimit {
+        /// The largest that was tried.
+        batch: u64,
+    },
+    /// burn refused the number format.
+    #[error("the card does not offer this number format: {0}")]
+    Precision(String),
+}
+
+/// The allocation that a card refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "an allocation of {bytes} in the {phase} phase{} does not fit",
+    layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default()
+)]
+pub struct OutOfMemory {
+    /// How large it is.
+    pub bytes: Bytes,
+    /// What was in use by then.
+    pub live: Bytes,
+    /// Why it was refused.
+    pub refusal: Refusal,
+    /// The phase that it happened in.
+    pub phase: Phase,
+    /// The layer that wanted it.
+    pub layer: Option<String>,
+    /// The kernel that was to write it.
+    pub kernel: Option<String>,
+}

@@ -1,0 +1,283 @@
+//! The answer for one program: how much memory, when, and what for.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{Breakdown, Categories, Category, LayerOf, Lifetimes, PhaseMemory, Timeline};
+use crate::card::CardSpec;
+use crate::phase::Phase;
+use crate::record::{BufferId, Event, Failure, LayerId, Recording};
+use crate::replay::replay;
+use crate::run::{Parameters, Simulated};
+use crate::{Bytes, OutOfMemory};
+
+/// The moment with the most bytes in use, and what a card must have for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Bytes in use: no card with less can run the step.
+    pub live_bytes: Bytes,
+    /// Bytes that the pools hold where there is room.
+    pub reserved_bytes: Bytes,
+    /// The least memory, in whole MiB, with which the step completes: where room is short
+    /// the pools give pages back before they fail.
+    pub required_bytes: Bytes,
+    /// The phase in which it is.
+    pub phase: Phase,
+    /// The layer that is at work.
+    pub layer: Option<String>,
+    /// The kernel for which the last buffer was made.
+    pub kernel: Option<String>,
+}
+
+/// One layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerMemory {
+    /// Where it is in the module tree.
+    pub path: String,
+    /// Its type.
+    pub kind: String,
+    /// Its parameters.
+    pub parameter_bytes: Bytes,
+    /// What it leaves for the backward pass.
+    pub activation_bytes: Bytes,
+    /// The gradients of its parameters.
+    pub gradient_bytes: Bytes,
+    /// What the optimizer remembers of its parameters.
+    pub optimizer_bytes: Bytes,
+}
+
+/// How much memory a program takes, when, and what for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// What its modules hold.
+    pub parameters: Parameters,
+    /// The highest of all steps.
+    pub peak: Peak,
+    /// What is in use at the peak; adds up to [`Peak::live_bytes`].
+    pub at_peak: Breakdown,
+    /// The phases of the last step.
+    pub phases: Vec<PhaseMemory>,
+    /// The layers, in the order in which they are first used.
+    pub layers: Vec<LayerMemory>,
+}
+
+impl Estimate {
+    /// What `simulated`, which ran to its end on an endless card like `spec`, says.
+    pub fn of(simulated: &Simulated, spec: &CardSpec) -> Self {
+        let recording = &simulated.recording;
+        let analysis = Analysis::of(recording);
+        let peak = analysis.timeline.peak(recording);
+        let position = peak.map_or(0, |peak| peak.position);
+        let at_peak = match peak {
+            Some(_) => analysis.breakdown(recording, position),
+            None => Breakdown::default(),
+        };
+        let at_work = analysis.at_work(recording, position);
+        Self {
+            parameters: simulated.parameters,
+            peak: Peak {
+                live_bytes: peak.map_or(Bytes::ZERO, |peak| peak.live),
+                reserved_bytes: simulated.reserved,
+                required_bytes: required(simulated, spec, peak.map_or(Bytes::ZERO, |p| p.live)),
+                phase: peak
+                    .and_then(|peak| recording.marks.get(peak.mark))
+                    .map_or(Phase::Init, |mark| mark.phase),
+                layer: at_work.layer,
+                kernel: at_work.kernel,
+            },
+            at_peak,
+            phases: last_step(&analysis.timeline.phases(recording)),
+            layers: analysis.layers(recording),
+        }
+    }
+}
+
+/// The least memory, in whole MiB, with which the program completes on a card like `spec`.
+fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
+    const MIB: u64 = 1 << 20;
+    let recording = &simulated.recording;
+    let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+    let completes = |mib: u64| {
+        let card = spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
+        replay(&card, recording, bytes).completed()
+    };
+    // Fewer bytes than are in use cannot do; all that was reserved can, unless the card is so
+    // small that the largest allocation is refused.
+    let mut short = live.0 / MIB;
+    let mut enough = simulated.reserved.0.div_ceil(MIB).max(1);
+    while !completes(enough) {
+        short = enough;
+        enough *= 2;
+    }
+    while enough - short > 1 {
+        let middle = short + (enough - short) / 2;
+        match completes(middle) {
+            true => enough = middle,
+            false => short = middle,
+        }
+    }
+    Bytes::mib(enough)
+}
+
+fn last_step(phases: &[PhaseMemory]) -> Vec<PhaseMemory> {
+    let ends: Vec<_> = phases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, phase)| (phase.phase == Phase::Optimizer).then_some(index))
+        .collect();
+    // Where a step updates several networks, its optimizer phases are not its ends; the
+    // batch is its start.
+    let starts: Vec<_> = phases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, phase)| (phase.phase == Phase::Data).then_some(index))
+        .collect();
+    match (starts.last(), ends.last()) {
+        (Some(start), Some(end)) if start < end => phases[*start..=*end].to_vec(),
+        _ => phases.to_vec(),
+    }
+}
+
+/// Everything that is read off a recording.
+#[derive(Clone, Debug)]
+pub struct Analysis {
+    /// When each buffer is there.
+    pub lifetimes: Lifetimes,
+    /// What each is for.
+    pub categories: Categories,
+    /// Which layer it belongs to.
+    pub layer_of: LayerOf,
+    /// How much is in use.
+    pub timeline: Timeline,
+}
+
+/// What a card is busy with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AtWork {
+    /// The layer.
+    pub layer: Option<String>,
+    /// The kernel.
+    pub kernel: Option<String>,
+}
+
+impl Analysis {
+    /// Of `recording`.
+    pub fn of(recording: &Recording) -> Self {
+        let lifetimes = Lifetimes::of(recording);
+        Self {
+            categories: Categories::of(recording, &lifetimes),
+            layer_of: LayerOf::of(recording, &lifetimes),
+            timeline: Timeline::of(recording),
+            lifetimes,
+        }
+    }
+
+    /// What is in use right after the event at `position`, by category.
+    pub fn breakdown(&self, recording: &Recording, position: usize) -> Breakdown {
+        self.timeline
+            .breakdown(recording, &self.lifetimes, &self.categories, position)
+    }
+
+    /// What the card is busy with at `position`: the launch for which the next buffers are
+    /// made comes after them.
+    pub fn at_work(&self, recording: &Recording, position: usize) -> AtWork {
+        let events = recording.events.iter().enumerate().skip(position);
+        let mut launches = events.filter_map(|(position, event)| match event {
+            Event::Launch(launch) => Some((position, launch)),
+            _ => None,
+        });
+        let Some((position, launch)) = launches.next() else {
+            return AtWork::default();
+        };
+        AtWork {
+            layer: self
+                .layer_of
+                .launch(position)
+                .map(|layer| path(recording, layer)),
+            kernel: Some(kernel(recording.kernels[launch.kernel.0 as usize])),
+        }
+    }
+
+    /// Why the card refused `failure`, and where.
+    pub fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
+        let life = self.lifetimes.get(failure.buffer);
+        let mark = recording.events[..life.born]
+            .iter()
+            .filter(|event| matches!(event, Event::Mark(_)))
+            .count();
+        let at_work = self.at_work(recording, life.born);
+        OutOfMemory {
+            bytes: recording.buffer(failure.buffer).bytes,
+            live: self
+                .timeline
+                .live(life.born)
+                .saturating_sub(recording.buffer(failure.buffer).bytes),
+            refusal: failure.refusal,
+            phase: recording
+                .marks
+                .get(mark)
+                .map_or(Phase::Init, |mark| mark.phase),
+            layer: at_work.layer,
+            kernel: at_work.kernel,
+        }
+    }
+
+    fn layers(&self, recording: &Recording) -> Vec<LayerMemory> {
+        let last = |phase: Phase| recording.marks.iter().rposition(|mark| mark.phase == phase);
+        let mut memory: HashMap<LayerId, LayerMemory> = HashMap::new();
+        let mut add = |layer: LayerId, category: Category, bytes: Bytes| {
+            let described = &recording.layers[layer.0 as usize];
+            let entry = memory.entry(layer).or_insert_with(|| LayerMemory {
+                path: described.path.clone(),
+                kind: described.kind.clone(),
+                parameter_bytes: Bytes::ZERO,
+                activation_bytes: Bytes::ZERO,
+                gradient_bytes: Bytes::ZERO,
+                optimizer_bytes: Bytes::ZERO,
+            });
+            match category {
+                Category::Parameters => entry.parameter_bytes += bytes,
+                Category::Activations => entry.activation_bytes += bytes,
+                Category::Gradients => entry.gradient_bytes += bytes,
+                Category::Optimizer => entry.optimizer_bytes += bytes,
+                _ => {}
+            }
+        };
+        let wanted = [
+            (Phase::Forward, Category::Activations),
+            (Phase::Backward, Category::Gradients),
+            (Phase::Optimizer, Category::Optimizer),
+            (Phase::Forward, Category::Parameters),
+        ];
+        for (phase, wanted) in wanted {
+            let Some(mark) = last(phase) else { continue };
+            for (buffer, category) in self.categories.buffers_at(mark) {
+                if category == wanted
+                    && let Some(layer) = self.layer_of.buffer(buffer)
+                {
+                    add(layer, category, recording.buffer(buffer).bytes);
+                }
+            }
+        }
+        let mut layers: Vec<_> = memory.into_iter().collect();
+        layers.sort_by_key(|(layer, _)| *layer);
+        layers.into_iter().map(|(_, memory)| memory).collect()
+    }
+}
+
+fn path(recording: &Recording, layer: LayerId) -> String {
+    recording.layers[layer.0 as usize].path.clone()
+}
+
+/// A kernel's name without the crates and modules that it is in.
+fn kernel(name: &str) -> String {
+    let plain = name.split('<').next().unwrap_or(name);
+    let mut parts: Vec<_> = plain.split("::").collect();
+    let last = parts.pop().unwrap_or(plain);
+    match parts.pop() {
+        // A kernel is a type within a module that has its name.
+        Some(module) => module.to_string(),
+        None => last.to_string(),
+    }
+}

@@ -1,0 +1,356 @@
+//! What a program did to a card, event by event.
+
+use std::collections::HashMap;
+
+use cubecl_environment::stream::StreamId;
+use cubecl_server::memory_management::{MemoryAllocationMode, WeakMemoryBinding};
+
+use crate::Bytes;
+use crate::phase::Phase;
+
+/// A buffer of a recording, in the order of birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId(pub u32);
+
+/// A kernel's name, as an index into [`Recording::kernels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelId(pub u32);
+
+/// A layer: the path of a leaf module, as an index into [`Recording::layers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerId(pub u32);
+
+/// Metadata of a launch, told apart by content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MetadataId {
+    /// Which content.
+    pub id: u32,
+    /// 64-bit words in it.
+    pub words: u32,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// What follows happens on this stream.
+    Stream(StreamId),
+    /// A buffer was asked for and given.
+    Allocate(BufferId),
+    /// Nothing holds the buffer any more. Noticed at the next allocation, which is
+    /// when the pools notice it too.
+    Free(BufferId),
+    /// A kernel was launched.
+    Launch(Launch),
+    /// Allocations are of this kind from here on.
+    Mode(AllocationMode),
+    /// Data went to the card.
+    Write,
+    /// Data came from the card, this much from each buffer read.
+    Read(Vec<u64>),
+    /// Everything was handed to the device.
+    Flush,
+    /// What nothing held was given back.
+    Cleanup,
+    /// A phase ended; an index into [`Recording::marks`].
+    Mark(usize),
+}
+
+/// CubeCL's [`MemoryAllocationMode`], which cannot be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AllocationMode {
+    /// From the pools.
+    Auto,
+    /// For good: weights.
+    Persistent,
+    /// On its own, outside every pool.
+    Dedicated,
+}
+
+impl From<MemoryAllocationMode> for AllocationMode {
+    fn from(mode: MemoryAllocationMode) -> Self {
+        match mode {
+            MemoryAllocationMode::Auto => Self::Auto,
+            MemoryAllocationMode::Persistent => Self::Persistent,
+            MemoryAllocationMode::Dedicated => Self::Dedicated,
+        }
+    }
+}
+
+impl From<AllocationMode> for MemoryAllocationMode {
+    fn from(mode: AllocationMode) -> Self {
+        match mode {
+            AllocationMode::Auto => Self::Auto,
+            AllocationMode::Persistent => Self::Persistent,
+            AllocationMode::Dedicated => Self::Dedicated,
+        }
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Launch {
+    /// Which kernel.
+    pub kernel: KernelId,
+    /// Shapes and strides that it was given.
+    pub metadata: Option<MetadataId>,
+    operands: u32,
+    reads: u16,
+    writes: u16,
+}
+
+/// A buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Buffer {
+    /// What was asked for.
+    pub bytes: Bytes,
+    /// The runtime made it for itself, for the metadata of a launch.
+    pub metadata: bool,
+}
+
+/// What a buffer is to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A parameter of a layer, trained or frozen.
+    Parameter(LayerId),
+    /// A running statistic of a layer.
+    Buffer(LayerId),
+    /// The gradient of a parameter of a layer.
+    Gradient(LayerId),
+    /// A tensor of the batch.
+    Input,
+}
+
+/// The end of a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Which phase ended.
+    pub phase: Phase,
+    /// Optimizer steps completed before it.
+    pub step: usize,
+    /// What the program said that its tensors are.
+    pub roles: Vec<(BufferId, Role)>,
+    /// What the pools hold.
+    pub pools: Pools,
+}
+
+/// What the pools of a card hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pools {
+    /// Allocations in use.
+    pub allocations: u64,
+    /// Bytes in use.
+    pub in_use: Bytes,
+    /// Bytes taken from the card.
+    pub reserved: Bytes,
+}
+
+/// A layer: a module that holds parameters of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layer {
+    /// Where it is in the module tree, for instance `layer1.0.conv1`.
+    pub path: String,
+    /// Its type, for instance `Conv2d`.
+    pub kind: String,
+}
+
+/// Why a card could not give what was asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its memory is used up.
+    Full,
+    /// No single allocation may be this large.
+    TooLarge {
+        /// The largest that may be.
+        largest: Bytes,
+    },
+}
+
+/// The allocation that a card refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Failure {
+    /// The buffer that it was for.
+    pub buffer: BufferId,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// Everything that a program did to a card.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// In the order in which it happened.
+    pub events: Vec<Event>,
+    /// By [`BufferId`].
+    pub buffers: Vec<Buffer>,
+    /// By [`KernelId`].
+    pub kernels: Vec<&'static str>,
+    /// By [`LayerId`].
+    pub layers: Vec<Layer>,
+    /// The ends of phases.
+    pub marks: Vec<Mark>,
+    /// The first allocation that was refused; what follows it is not what a real
+    /// program would do.
+    pub failure: Option<Failure>,
+    operands: Vec<BufferId>,
+}
+
+impl Recording {
+    /// The buffers that a launch reads.
+    pub fn reads(&self, launch: &Launch) -> &[BufferId] {
+        let start = launch.operands as usize;
+        &self.operands[start..start + launch.reads as usize]
+    }
+
+    /// The buffers that a launch writes.
+    pub fn writes(&self, launch: &Launch) -> &[BufferId] {
+        let start = launch.operands as usize + launch.reads as usize;
+        &self.operands[start..start + launch.writes as usize]
+    }
+
+    /// A buffer of this recording.
+    pub fn buffer(&self, buffer: BufferId) -> &Buffer {
+        &self.buffers[buffer.0 as usize]
+    }
+
+    /// Launches in it.
+    pub fn launches(&self) -> usize {
+        let launches = self.events.iter();
+        launches.filter(|e| matches!(e, Event::Launch(_))).count()
+    }
+
+    /// Adds a buffer.
+    pub fn add_buffer(&mut self, bytes: Bytes, metadata: bool) -> BufferId {
+        self.buffers.push(Buffer { bytes, metadata });
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Adds a launch of `kernel`.
+    pub fn add_launch(
+        &mut self,
+        kernel: KernelId,
+        metadata: Option<MetadataId>,
+        reads: &[BufferId],
+        writes: &[BufferId],
+    ) {
+        let operands = self.operands.len() as u32;
+        self.operands.extend(reads);
+        self.operands.extend(writes);
+        self.events.push(Event::Launch(Launch {
+            kernel,
+            metadata,
+            operands,
+            reads: reads.len() as u16,
+            writes: writes.len() as u16,
+        }));
+    }
+}
+
+/// Writes down what happens to a card.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub recording: Recording,
+    /// Buffers in use: the address of what CubeCL calls managed memory keeps a
+    /// count of who holds it, and the pool itself is one of them.
+    live: Vec<(BufferId, WeakMemoryBinding)>,
+    /// By the id of the managed memory.
+    ids: HashMap<usize, BufferId>,
+    kernels: HashMap<&'static str, KernelId>,
+    layers: HashMap<Layer, LayerId>,
+    metadata: HashMap<Vec<u64>, MetadataId>,
+    stream: Option<StreamId>,
+}
+
+impl Recorder {
+    pub fn event(&mut self, stream: StreamId, event: Event) {
+        if self.stream != Some(stream) {
+            self.stream = Some(stream);
+            self.recording.events.push(Event::Stream(stream));
+        }
+        self.recording.events.push(event);
+    }
+
+    /// Notes which buffers are held by nothing but their pool.
+    pub fn note_freed(&mut self) {
+        let events = &mut self.recording.events;
+        self.live.retain(|(buffer, memory)| {
+            let held = memory.upgrade().is_some();
+            if !held {
+                events.push(Event::Free(*buffer));
+            }
+            held
+        });
+    }
+
+    /// A buffer was given; `id` is that of its managed memory.
+    pub fn allocated(
+        &mut self,
+        stream: StreamId,
+        id: usize,
+        memory: WeakMemoryBinding,
+        bytes: Bytes,
+        metadata: bool,
+    ) -> BufferId {
+        let buffer = self.recording.add_buffer(bytes, metadata);
+        self.event(stream, Event::Allocate(buffer));
+        self.live.push((buffer, memory));
+        self.ids.insert(id, buffer);
+        buffer
+    }
+
+    /// The buffer whose managed memory has this id.
+    pub fn buffer(&self, id: usize) -> Option<BufferId> {
+        self.ids.get(&id).copied()
+    }
+
+    pub fn kernel(&mut self, name: &'static str) -> KernelId {
+        let next = KernelId(self.kernels.len() as u32);
+        *self.kernels.entry(name).or_insert_with(|| {
+            self.recording.kernels.push(name);
+            next
+        })
+    }
+
+    pub fn layer(&mut self, layer: Layer) -> LayerId {
+        let next = LayerId(self.layers.len() as u32);
+        let known = &mut self.recording.layers;
+        *self.layers.entry(layer.clone()).or_insert_with(|| {
+            known.push(layer);
+            next
+        })
+    }
+
+    pub fn metadata(&mut self, words: &[u64]) -> Option<MetadataId> {
+        if words.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.metadata.get(words) {
+            return Some(*known);
+        }
+        let new = MetadataId {
+            id: self.metadata.len() as u32,
+            words: words.len() as u32,
+        };
+        self.metadata.insert(words.to_vec(), new);
+        Some(new)
+    }
+
+    pub fn launch(
+        &mut self,
+        stream: StreamId,
+        kernel: &'static str,
+        metadata: &[u64],
+        reads: &[usize],
+        writes: &[usize],
+    ) {
+        let kernel = self.kernel(kernel);
+        let metadata = self.metadata(metadata);
+        let buffers = |ids: &[usize]| -> Vec<BufferId> {
+            ids.iter().filter_map(|id| self.buffer(*id)).collect()
+        };
+        let (reads, writes) = (buffers(reads), buffers(writes));
+        if self.stream != Some(stream) {
+            self.stream = Some(stream);
+            self.recording.events.push(Event::Stream(stream));
+        }
+        self.recording.add_launch(kernel, metadata, &reads, &writes);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a recorded program would meet on another card: its calls made again of the card's
+//! memory, without burn.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cubecl_common::device::ServiceId;
+use cubecl_environment::stream::StreamId;
+use cubecl_hip::SlotServer;
+use cubecl_server::logging::ServerLogger;
+use cubecl_server::memory_management::ManagedMemoryHandle;
+use cubecl_server::server::IoError;
+
+use crate::Bytes;
+use crate::card::{CardMemory, CardSpec, Ledger, memory};
+use crate::record::{BufferId, Event, Failure, MetadataId, Recording, Refusal};
+
+/// What a program met on a card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The first allocation that the card refused; the replay ends there.
+    pub failure: Option<Failure>,
+    /// The most that the pools held of the card at once.
+    pub reserved: Bytes,
+}
+
+impl Outcome {
+    /// Whether the program came to its end.
+    pub fn completed(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+/// Makes the calls of `recording` of a new card like `spec`, each buffer as large as `bytes`
+/// says. The pools, their pages and the moment at which the card is full are the same as if
+/// the program had run on that card.
+pub fn replay(
+    spec: &CardSpec,
+    recording: &Recording,
+    bytes: impl Fn(BufferId) -> Bytes,
+) -> Outcome {
+    let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
+    let logger = Arc::new(ServerLogger::default());
+    let service = ServiceId::of::<SlotServer>(cubecl_hip::device_id(0));
+    let mut replay = Replay {
+        memory: memory(spec, ledger.clone(), service, logger, Default::default()),
+        buffers: HashMap::new(),
+        stream: StreamId { value: 0 },
+        words: Vec::new(),
+    };
+    let mut outcome = Outcome {
+        failure: None,
+        reserved: Bytes::ZERO,
+    };
+    for event in &recording.events {
+        if let Err((buffer, error)) = replay.event(recording, event, &bytes) {
+            let refusal = match error {
+                IoError::BufferTooBig { .. } => Refusal::TooLarge {
+                    largest: spec.largest_page(),
+                },
+                _ => Refusal::Full,
+            };
+            outcome.failure = Some(Failure { buffer, refusal });
+            break;
+        }
+    }
+    outcome.reserved = Bytes(ledger.peak());
+    outcome
+}
+
+struct Replay {
+    memory: Box<dyn CardMemory>,
+    buffers: HashMap<BufferId, ManagedMemoryHandle>,
+    stream: StreamId,
+    words: Vec<u64>,
+}
+
+impl Replay {
+    fn event(
+        &mut self,
+        recording: &Recording,
+        event: &Event,
+        bytes: impl Fn(BufferId) -> Bytes,
+    ) -> Result<(), (BufferId, IoError)> {
+        match event {
+            Event::Stream(stream) => self.stream = *stream,
+            // The card makes the metadata buffers itself, with the launch.
+            Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
+            }
+            Event::Allocate(buffer) => {
+                let handle = ManagedMemoryHandle::new();
+                self.memory
+                    .allocate(handle.clone(), bytes(*buffer).0, self.stream)
+                    .map_err(|error| (*buffer, error))?;
+                self.buffers.insert(*buffer, handle);
+            }
+            Event::Free(buffer) => {
+                self.buffers.remove(buffer);
+            }
+            Event::Launch(launch) => {
+                if let Some(metadata) = launch.metadata {
+                    self.fill(metadata);
+                    // A card that cannot hold metadata is full at the next allocation.
+                    let _ = self.memory.launch(&self.words, self.stream);
+                }
+            }
+            Event::Mode(mode) => self.memory.mode((*mode).into(), self.stream),
+            Event::Write => self.memory.write(self.stream),
+            Event::Read(bytes) => {
+                let _ = self.memory.read(bytes, self.stream);
+            }
+            Event::Flush => self.memory.flush(self.stream),
+            Event::Cleanup => self.memory.cleanup(self.stream),
+            // At a mark the pools were asked what they hold, for which wgpu runs what waits.
+            Event::Mark(_) => {
+                self.memory.report(self.stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// Words that are equal where the recorded ones were, and as many.
+    fn fill(&mut self, metadata: MetadataId) {
+        self.words.clear();
+        self.words.resize(metadata.words as usize, 0);
+        if let Some(first) = self.words.first_mut() {
+            *first = u64::from(metadata.id);
+        }
+    }
+}

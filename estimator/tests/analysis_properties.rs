@@ -1,0 +1,242 @@
+//! Lifetimes, categories and the timeline against a recomputation by brute force, on random
+//! streams of events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use estimator::analysis::{Categories, Category, Lifetimes, Timeline};
+use estimator::record::{BufferId, Event, LayerId, Mark, Pools, Recording, Role};
+use estimator::{Bytes, Phase};
+use proptest::prelude::*;
+
+/// What a random program does next.
+#[derive(Clone, Debug)]
+enum Act {
+    Allocate(u64),
+    /// Frees one of those in use.
+    Free(prop::sample::Index),
+    Launch(prop::sample::Index, prop::sample::Index),
+    /// Ends the phase, and says what one of those in use is.
+    End(Vec<(prop::sample::Index, u8)>),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        5 => (1u64..1000).prop_map(Act::Allocate),
+        3 => index().prop_map(Act::Free),
+        3 => (index(), index()).prop_map(|(from, to)| Act::Launch(from, to)),
+        1 => prop::collection::vec((index(), 0u8..4), 0..6).prop_map(Act::End),
+    ]
+}
+
+const PHASES: [Phase; 5] = [
+    Phase::Init,
+    Phase::Data,
+    Phase::Forward,
+    Phase::Backward,
+    Phase::Optimizer,
+];
+
+/// The recording of a program that does `acts`; its phases come in the usual order.
+fn recording(acts: &[Act]) -> Recording {
+    let mut recording = Recording {
+        kernels: vec!["kernel"],
+        ..Recording::default()
+    };
+    let mut live: Vec<BufferId> = Vec::new();
+    let mut phase = 0;
+    for act in acts {
+        match act {
+            Act::Allocate(bytes) => {
+                let buffer = recording.add_buffer(Bytes(*bytes), bytes % 7 == 0);
+                recording.events.push(Event::Allocate(buffer));
+                live.push(buffer);
+            }
+            Act::Free(index) if !live.is_empty() => {
+                let buffer = live.swap_remove(index.index(live.len()));
+                recording.events.push(Event::Free(buffer));
+            }
+            Act::Launch(from, to) if !live.is_empty() => {
+                let (from, to) = (*from.get(&live), *to.get(&live));
+                recording.add_launch(estimator::record::KernelId(0), None, &[from], &[to]);
+            }
+            Act::End(said) => {
+                let roles = said
+                    .iter()
+                    .filter(|_| !live.is_empty())
+                    .map(|(index, role)| {
+                        let layer = LayerId(0);
+                        let role = match role {
+                            0 => Role::Parameter(layer),
+                            1 => Role::Buffer(layer),
+                            2 => Role::Gradient(layer),
+                            _ => Role::Input,
+                        };
+                        (*index.get(&live), role)
+                    });
+                let roles = roles.collect();
+                recording.events.push(Event::Mark(recording.marks.len()));
+                recording.marks.push(Mark {
+                    phase: PHASES[phase],
+                    step: 0,
+                    roles,
+                    pools: Pools::default(),
+                });
+                phase = if phase + 1 == PHASES.len() {
+                    1
+                } else {
+                    phase + 1
+                };
+            }
+            _ => {}
+        }
+    }
+    recording
+}
+
+/// What `buffer` is for at the mark `mark`, from the words of the documentation.
+fn at_mark(
+    recording: &Recording,
+    live_at: &[BTreeSet<BufferId>],
+    buffer: BufferId,
+    mark: usize,
+) -> Category {
+    let seen: Vec<usize> = (0..live_at.len())
+        .filter(|mark| live_at[*mark].contains(&buffer))
+        .collect();
+    if recording.buffer(buffer).metadata {
+        // Metadata is a temporary, unless the program claims the buffer as its own.
+        let said = recording.marks[mark]
+            .roles
+            .iter()
+            .any(|(b, _)| *b == buffer);
+        let was_input = inputs(recording, live_at, buffer, mark);
+        if !said && !was_input {
+            return Category::Temporaries;
+        }
+    }
+    let said: Vec<Role> = recording.marks[mark]
+        .roles
+        .iter()
+        .filter(|(b, _)| *b == buffer)
+        .map(|(_, role)| *role)
+        .collect();
+    if inputs(recording, live_at, buffer, mark) {
+        return Category::Inputs;
+    }
+    if let Some(role) = decided(&said) {
+        return role;
+    }
+    let phase = |mark: usize| recording.marks[mark].phase;
+    match phase(seen[0]) {
+        Phase::Init | Phase::Optimizer => Category::Optimizer,
+        _ if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => Category::Buffers,
+        Phase::Data => Category::Inputs,
+        Phase::Forward => Category::Activations,
+        Phase::Backward => Category::Gradients,
+    }
+}
+
+/// The last thing said, but a parameter stays one.
+fn decided(said: &[Role]) -> Option<Category> {
+    let mut category = None;
+    for role in said {
+        let next = match role {
+            Role::Parameter(_) => Category::Parameters,
+            Role::Buffer(_) => Category::Buffers,
+            Role::Gradient(_) => Category::Gradients,
+            Role::Input => Category::Inputs,
+        };
+        if category != Some(Category::Parameters) {
+            category = Some(next);
+        }
+    }
+    category
+}
+
+/// Whether `buffer` was an input at the mark before `mark`.
+fn inputs(
+    recording: &Recording,
+    live_at: &[BTreeSet<BufferId>],
+    buffer: BufferId,
+    mark: usize,
+) -> bool {
+    mark > 0
+        && live_at[mark - 1].contains(&buffer)
+        && at_mark(recording, live_at, buffer, mark - 1) == Category::Inputs
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn categories_add_up_and_are_what_the_documentation_says(
+        acts in prop::collection::vec(act(), 1..120)
+    ) {
+        let recording = recording(&acts);
+        let lifetimes = Lifetimes::of(&recording);
+        let categories = Categories::of(&recording, &lifetimes);
+        let timeline = Timeline::of(&recording);
+
+        // Brute force: walk the events and remember what is there.
+        let mut live_at: Vec<BTreeSet<BufferId>> = Vec::new();
+        let mut live: BTreeSet<BufferId> = BTreeSet::new();
+        let mut history = Vec::new();
+        for event in &recording.events {
+            match event {
+                Event::Allocate(buffer) => { live.insert(*buffer); }
+                Event::Free(buffer) => { live.remove(buffer); }
+                Event::Mark(_) => live_at.push(live.clone()),
+                _ => {}
+            }
+            history.push(live.clone());
+        }
+        let marks: Vec<usize> = recording.events.iter().enumerate()
+            .filter(|(_, event)| matches!(event, Event::Mark(_)))
+            .map(|(position, _)| position)
+            .collect();
+        for (position, live) in history.iter().enumerate() {
+            let total: Bytes = live.iter().map(|buffer| recording.buffer(*buffer).bytes).sum();
+            prop_assert_eq!(timeline.live(position), total);
+            let breakdown = timeline.breakdown(&recording, &lifetimes, &categories, position);
+            prop_assert_eq!(breakdown.total(), total);
+
+            let before = marks.iter().rposition(|mark| *mark <= position);
+            let after = marks.iter().position(|mark| *mark > position);
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            for buffer in live {
+                let known = [before, after].into_iter().flatten()
+                    .find(|mark| live_at[*mark].contains(buffer))
+                    .map(|mark| at_mark(&recording, &live_at, *buffer, mark));
+                let category = known.unwrap_or(Category::Temporaries);
+                prop_assert_eq!(categories.get(*buffer, position), category);
+                *expected.entry(category.to_string()).or_default() += recording.buffer(*buffer).bytes.0;
+            }
+            for (category, bytes) in expected {
+                let category: Category = serde_category(&category);
+                prop_assert_eq!(breakdown[category].0, bytes);
+            }
+        }
+        // The peak is the first of the highest moments.
+        if let Some(peak) = timeline.peak(&recording) {
+            let highest = history.iter().enumerate().map(|(position, _)| timeline.live(position)).max();
+            prop_assert_eq!(Some(peak.live), highest);
+            prop_assert!((0..peak.position).all(|position| timeline.live(position) < peak.live));
+        }
+    }
+}
+
+fn serde_category(name: &str) -> Category {
+    [
+        Category::Parameters,
+        Category::Gradients,
+        Category::Optimizer,
+        Category::Activations,
+        Category::Temporaries,
+        Category::Inputs,
+        Category::Buffers,
+    ]
+    .into_iter()
+    .find(|category| category.to_string() == name)
+    .expect("a category")
+}

@@ -1,0 +1,190 @@
+//! What was asked, as plain values.
+
+use std::str::FromStr;
+
+use estimator::{Bytes, CardSpec, Gpu, Runtime};
+use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
+use strum::VariantNames;
+
+use crate::cli;
+use crate::trouble::{Trouble, either};
+
+/// A card that a job is to fit on.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// Its entry in the catalogue; none where only a size was given.
+    pub gpu: Option<&'static Gpu>,
+    /// How it is simulated.
+    pub spec: CardSpec,
+}
+
+impl Card {
+    /// The card's memory.
+    pub fn usable(&self) -> Bytes {
+        self.spec.total.unwrap_or(Bytes(u64::MAX))
+    }
+}
+
+/// A training job and the cards that it is to fit on.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The model.
+    pub variant: Variant,
+    /// Its training step.
+    pub job: Job,
+    /// The runtime that is simulated.
+    pub runtime: Runtime,
+    /// Cards; empty if none was named.
+    pub cards: Vec<Card>,
+}
+
+impl Ask {
+    /// From the command line; `batch` where the command has one.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be, with what would help.
+    pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
+        let variant = model_zoo::find(&raw.model)?;
+        let request = Request {
+            batch: batch.map(|text| count("--batch", text)).transpose()?,
+            precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
+            optimizer: raw
+                .optimizer
+                .as_ref()
+                .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
+                .transpose()?,
+            input: Input {
+                image: raw.image.as_deref().map(image).transpose()?,
+                seq: size("--seq", &raw.seq)?,
+                src_seq: size("--src-seq", &raw.src_seq)?,
+                classes: size("--classes", &raw.classes)?,
+                vocab: size("--vocab", &raw.vocab)?,
+            },
+            accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
+            checkpointing: raw.checkpointing,
+            freeze: raw.freeze.clone(),
+        };
+        let job = request.resolve(&variant)?;
+        model_zoo::check(&variant, &job)?;
+        countable(&variant, &job)?;
+        let runtime = choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
+        Ok(Self {
+            variant,
+            job,
+            runtime,
+            cards: cards(raw, runtime)?,
+        })
+    }
+
+    /// A card without limits, with the kernels of the first card that was named.
+    pub fn endless(&self) -> CardSpec {
+        match self.cards.first() {
+            Some(card) => CardSpec {
+                total: None,
+                taken: Bytes::ZERO,
+                ..card.spec.clone()
+            },
+            None => CardSpec::endless(self.runtime),
+        }
+    }
+}
+
+fn cards(raw: &cli::Job, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
+    match (&raw.memory, raw.gpu.as_slice()) {
+        (Some(_), [_, ..]) => Err(Trouble::new("--gpu and --memory exclude each other").hint(
+            "--memory is all that the job may have; --gpu knows what a card keeps for itself",
+        )),
+        (Some(size), []) => {
+            let memory: Bytes = size.parse().map_err(|error| {
+                let trouble: Trouble = estimator::SizeError::into(error);
+                trouble
+            })?;
+            let spec = CardSpec::endless(runtime).with_memory(memory, Bytes::ZERO);
+            Ok(vec![Card { gpu: None, spec }])
+        }
+        (None, names) => names.iter().map(|name| card(name, runtime)).collect(),
+    }
+}
+
+fn card(name: &str, runtime: Runtime) -> Result<Card, Trouble> {
+    let gpu = Gpu::find(name)?;
+    if !gpu.is_driven_by(runtime) {
+        let driven = [Runtime::Vulkan, Runtime::Wgpu];
+        let driven: Vec<_> = driven
+            .into_iter()
+            .filter(|r| gpu.is_driven_by(*r))
+            .collect();
+        return Err(
+            Trouble::new(format!("{} is not driven by {runtime}", gpu.name))
+                .hint(format!("add --runtime {}", either(&driven))),
+        );
+    }
+    Ok(Card {
+        gpu: Some(gpu),
+        spec: gpu.spec(runtime),
+    })
+}
+
+fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, Trouble> {
+    text.to_lowercase().parse().map_err(|_| {
+        Trouble::new(format!("`{text}` is no value of {option}"))
+            .hint(format!("{option} is {}", either(known)))
+    })
+}
+
+fn size(option: &str, text: &Option<String>) -> Result<Option<usize>, Trouble> {
+    text.as_deref().map(|text| count(option, text)).transpose()
+}
+
+/// A whole number from 1 on that burn can count with.
+fn count(option: &str, text: &str) -> Result<usize, Trouble> {
+    let trouble = || Trouble::new(format!("`{text}` is no value of {option}"));
+    match text.parse::<u64>() {
+        Ok(0) => Err(trouble().hint(format!("{option} is at least 1"))),
+        Ok(number) if number > u64::from(u32::MAX) => {
+            Err(trouble().hint(format!("{option} is at most {}", u32::MAX)))
+        }
+        Ok(number) => Ok(number as usize),
+        Err(_) => Err(trouble().hint(format!("{option} is a whole number from 1 on"))),
+    }
+}
+
+fn image(text: &str) -> Result<[usize; 2], Trouble> {
+    let lower = text.to_lowercase();
+    match lower.split_once('x') {
+        Some((height, width)) => Ok([count("--image", height)?, count("--image", width)?]),
+        None => count("--image", &lower).map(|side| [side, side]),
+    }
+}
+
+/// The largest tensor of a network is at most this many times its input: 64 channels in each
+/// of three passes over a batch, with room to spare.
+const WIDEST: u64 = 1 << 14;
+
+/// Whether the sizes of the step's tensors can be counted in 64 bits.
+fn countable(variant: &Variant, job: &Job) -> Result<(), Trouble> {
+    let [height, width] = job.input.image.unwrap_or([1, 1]);
+    let sizes = [
+        Some(height),
+        Some(width),
+        job.input.seq,
+        job.input.src_seq,
+        job.input.classes,
+        job.input.vocab,
+    ];
+    let elements = sizes
+        .into_iter()
+        .flatten()
+        .map(|size| size as u64)
+        .chain([job.batch as u64, WIDEST])
+        .try_fold(1u64, u64::checked_mul);
+    match elements {
+        Some(elements) if elements < 1 << 60 => Ok(()),
+        _ => Err(Trouble::new(format!(
+            "the tensors of {} would have more bytes than 64 bits can count",
+            variant.name
+        ))
+        .hint("make --batch, --image or --seq smaller")),
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line, as it is typed. [`crate::ask`] turns it into plain values; nothing after
+//! that knows clap.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Does this training job fit on this card? What is the largest batch that does? Where does
+/// the memory go?
+#[derive(Debug, Parser)]
+#[command(name = "fit-check", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Memory of one training step, by category and layer
+    Estimate(Estimate),
+    /// Largest batch per card
+    MaxBatch(MaxBatch),
+    /// The zoo: variants, parameters, defaults, sources
+    Models(Models),
+    /// The catalogue of cards: marketed and usable memory, provenance
+    Gpus(Gpus),
+}
+
+/// `estimate`.
+#[derive(Debug, Args)]
+pub struct Estimate {
+    /// Which job.
+    #[command(flatten)]
+    pub job: Job,
+    /// Samples in a batch [default: that of the published recipe]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub batch: Option<String>,
+    /// Add a table of all layers
+    #[arg(long)]
+    pub layers: bool,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `max-batch`.
+#[derive(Debug, Args)]
+pub struct MaxBatch {
+    /// Which job.
+    #[command(flatten)]
+    pub job: Job,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `models`.
+#[derive(Debug, Args)]
+pub struct Models {
+    /// Show one in full
+    pub model: Option<String>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `gpus`.
+#[derive(Debug, Args)]
+pub struct Gpus {
+    /// Show one in full: a name, an alias, or a class such as 24GB
+    pub card: Option<String>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A training job and the cards that it is to fit on.
+#[derive(Debug, Args)]
+pub struct Job {
+    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them)
+    pub model: String,
+    /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
+    #[arg(long, default_value = "fp32", value_name = "FORMAT")]
+    pub precision: String,
+    /// sgd, momentum, adam, adamw, … [default: that of the published recipe]
+    #[arg(long, value_name = "NAME")]
+    pub optimizer: Option<String>,
+    /// Image size in pixels: SIZE or HEIGHTxWIDTH
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub image: Option<String>,
+    /// Tokens in a sequence
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub seq: Option<String>,
+    /// Tokens in a source sequence
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub src_seq: Option<String>,
+    /// Classes of the output
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub classes: Option<String>,
+    /// Words in the vocabulary
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub vocab: Option<String>,
+    /// Batches whose gradients are added up before each optimizer step
+    #[arg(long, value_name = "K", allow_hyphen_values = true)]
+    pub accumulate: Option<String>,
+    /// Compute activations again in the backward pass, where burn can
+    #[arg(long)]
+    pub checkpointing: bool,
+    /// Do not train the parameters below this path (repeatable)
+    #[arg(long, value_name = "PREFIX")]
+    pub freeze: Vec<String>,
+    /// The runtime that burn drives the card with: cuda, vulkan, wgpu
+    #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
+    pub runtime: String,
+    /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable
+    #[arg(long, value_name = "CARD")]
+    pub gpu: Vec<String>,
+    /// Exactly this much memory for the job: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub memory: Option<String>,
+}
+
+/// Where the answer goes, and how it looks.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// How the answer looks
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Write the answer to a file
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// No progress and no notes
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// How an answer looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A page for a terminal
+    Table,
+    /// For programs
+    Json,
+    /// For spreadsheets
+    Csv,
+    /// For issues and pages
+    Markdown,
+}

@@ -1,0 +1,32 @@
+//! What each command does.
+
+mod estimate;
+mod gpus;
+mod max_batch;
+mod models;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+
+/// It fits, or it is done.
+pub const FITS: u8 = 0;
+/// It does not fit, or a check disagreed.
+pub const DOES_NOT_FIT: u8 = 1;
+/// It could not be told.
+pub const UNKNOWN: u8 = 2;
+
+/// Does what `cli` says.
+///
+/// # Errors
+///
+/// It could not be told: bad input, or a fault.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let status = match cli.command {
+        Command::Estimate(raw) => estimate::run(&raw)?,
+        Command::MaxBatch(raw) => max_batch::run(&raw)?,
+        Command::Models(raw) => models::run(&raw)?,
+        Command::Gpus(raw) => gpus::run(&raw)?,
+    };
+    Ok(ExitCode::from(status))
+}

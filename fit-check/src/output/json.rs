@@ -1,0 +1,8 @@
+//! For programs.
+
+use serde::Serialize;
+
+/// `report` as JSON.
+pub fn render<R: Serialize>(report: &R) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(report)?)
+}

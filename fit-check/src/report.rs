@@ -1,0 +1,350 @@
+//! The answers, as every format shows them. The field names are the program's JSON interface.
+
+use estimator::{
+    Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
+    PhaseMemory, Provenance,
+};
+use model_zoo::{Input, OptimizerKind, Precision, Variant};
+use serde::Serialize;
+
+use crate::ask::{Ask, Card};
+
+/// Version of the JSON interface.
+pub const SCHEMA: u32 = 1;
+
+/// The burn that an answer speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Burn {
+    /// Its version.
+    pub version: &'static str,
+    /// Whether kernels are fused.
+    pub fusion: bool,
+    /// Whether kernels are tuned.
+    pub autotune: bool,
+}
+
+impl Burn {
+    /// The burn of this program.
+    pub const THIS: Self = Self {
+        version: "0.22.1",
+        fusion: false,
+        autotune: false,
+    };
+}
+
+/// What was asked.
+#[derive(Clone, Debug, Serialize)]
+pub struct Asked {
+    /// Version of this interface.
+    pub schema: u32,
+    /// The model's name.
+    pub model: &'static str,
+    /// Samples in a batch; not where the batch is the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Number formats.
+    pub precision: Precision,
+    /// Optimizer.
+    pub optimizer: OptimizerKind,
+    /// Simulated runtime.
+    pub runtime: estimator::Runtime,
+    /// Sizes of a sample.
+    pub input: Input,
+    /// Batches per optimizer step, if more than one.
+    #[serde(skip_serializing_if = "is_one")]
+    pub accumulate: usize,
+    /// Whether activations are computed again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checkpointing: bool,
+    /// Path prefixes that are not trained.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
+    /// The burn that it speaks of.
+    pub burn: Burn,
+}
+
+fn is_one(count: &usize) -> bool {
+    *count == 1
+}
+
+impl Asked {
+    /// Of `ask`, with its batch or without.
+    pub fn new(ask: &Ask, batch: Option<usize>) -> Self {
+        Self {
+            schema: SCHEMA,
+            model: ask.variant.name,
+            batch,
+            precision: ask.job.precision,
+            optimizer: ask.job.optimizer,
+            runtime: ask.runtime,
+            input: ask.job.input,
+            accumulate: ask.job.accumulate,
+            checkpointing: ask.job.checkpointing,
+            freeze: ask.job.freeze.clone(),
+            burn: Burn::THIS,
+        }
+    }
+}
+
+/// The moment with the most memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Peak {
+    /// In use.
+    pub live_bytes: Bytes,
+    /// Held by the pools where there is room.
+    pub reserved_bytes: Bytes,
+    /// The least with which the step completes.
+    pub required_bytes: Bytes,
+    /// `reserved_bytes` and what a process costs beside the pools.
+    pub device_bytes: Bytes,
+    /// In which phase.
+    pub phase: Phase,
+    /// In which layer.
+    pub layer: Option<String>,
+    /// For which kernel.
+    pub kernel: Option<String>,
+}
+
+impl Peak {
+    fn new(estimate: &Estimate, overhead: Bytes) -> Self {
+        let peak = estimate.peak.clone();
+        Self {
+            live_bytes: peak.live_bytes,
+            reserved_bytes: peak.reserved_bytes,
+            required_bytes: peak.required_bytes,
+            device_bytes: peak.reserved_bytes + overhead,
+            phase: peak.phase,
+            layer: peak.layer,
+            kernel: peak.kernel,
+        }
+    }
+}
+
+/// A card, as an answer names it.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuName {
+    /// Its name; the size where only a size was given.
+    pub name: String,
+    /// Its memory.
+    pub usable_bytes: Bytes,
+    /// What a process costs on it beside the pools.
+    pub overhead_bytes: Bytes,
+    /// Where its memory is known from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
+}
+
+impl GpuName {
+    /// Of `card`.
+    pub fn new(card: &Card) -> Self {
+        Self {
+            name: match card.gpu {
+                Some(gpu) => gpu.name.clone(),
+                None => format!("{} of memory", card.usable()),
+            },
+            usable_bytes: card.usable(),
+            overhead_bytes: card.spec.taken,
+            provenance: card.gpu.map(|gpu| gpu.provenance),
+        }
+    }
+}
+
+/// Whether a step fits on a card.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The card.
+    pub gpu: GpuName,
+    /// Whether it does.
+    pub fits: bool,
+    /// What is left over, negative if it does not.
+    pub headroom_bytes: i64,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer of `estimate`.
+#[derive(Clone, Debug, Serialize)]
+pub struct EstimateReport {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// What the modules hold.
+    pub parameters: Parameters,
+    /// The highest of all steps.
+    pub peak: Peak,
+    /// In use at the peak.
+    pub at_peak: Breakdown,
+    /// Phases of the last step.
+    pub phases: Vec<PhaseMemory>,
+    /// Layers.
+    pub layers: Vec<LayerMemory>,
+    /// The first card.
+    #[serde(flatten)]
+    pub verdict: Option<Verdict>,
+    /// All cards, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<Verdict>,
+    /// What a process costs beside the pools.
+    pub overhead_bytes: Bytes,
+}
+
+impl EstimateReport {
+    /// From what was asked, what came out, and whether it fits on each card.
+    pub fn new(ask: &Ask, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
+        let overhead = overhead(ask);
+        Self {
+            asked: Asked::new(ask, Some(ask.job.batch)),
+            parameters: estimate.parameters,
+            peak: Peak::new(&estimate, overhead),
+            at_peak: estimate.at_peak,
+            phases: estimate.phases,
+            layers: estimate.layers,
+            verdict: verdicts.first().cloned(),
+            cards: match verdicts.len() {
+                0 | 1 => Vec::new(),
+                _ => std::mem::take(&mut verdicts),
+            },
+            overhead_bytes: overhead,
+        }
+    }
+
+    /// Whether it fits on every card that was named.
+    pub fn fits(&self) -> bool {
+        self.verdict
+            .iter()
+            .chain(&self.cards)
+            .all(|verdict| verdict.fits)
+    }
+}
+
+/// What a process costs beside the pools on the first card that was named, or on one like
+/// the endless card.
+fn overhead(ask: &Ask) -> Bytes {
+    match ask.cards.first() {
+        Some(card) => card.spec.taken,
+        None => Overhead::of(ask.endless().multiprocessors).cautious_bytes,
+    }
+}
+
+/// The first batch that does not fit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Next {
+    /// Samples in it.
+    pub batch: u64,
+    /// What it would take where there is room.
+    #[serde(flatten)]
+    pub peak: Peak,
+    /// What the card refused.
+    pub refused: String,
+}
+
+/// The largest batch on one card.
+#[derive(Clone, Debug, Serialize)]
+pub struct CardBatch {
+    /// The card.
+    pub gpu: GpuName,
+    /// Samples in it; 0 if not even one fits.
+    pub max_batch: u64,
+    /// What it takes.
+    pub at_max: Option<Peak>,
+    /// The first that does not fit.
+    pub next: Next,
+    /// What stands against it.
+    pub limit: Limit,
+}
+
+impl CardBatch {
+    /// From the card and what was found for it.
+    pub fn new(card: &Card, found: &LargestBatch) -> Self {
+        let overhead = card.spec.taken;
+        Self {
+            gpu: GpuName::new(card),
+            max_batch: found.batch,
+            at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
+            next: Next {
+                batch: found.next.batch,
+                peak: Peak::new(&found.next.estimate, overhead),
+                refused: found.next.refused.to_string(),
+            },
+            limit: found.limit,
+        }
+    }
+}
+
+/// The answer of `max-batch`.
+#[derive(Clone, Debug, Serialize)]
+pub struct MaxBatchReport {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// Card by card.
+    pub cards: Vec<CardBatch>,
+}
+
+/// The answer of `models`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Its architecture.
+    pub family: &'static str,
+    /// Published trainable parameters.
+    pub parameters: u64,
+    /// Tensors among which they are divided.
+    pub tensors: u64,
+    /// Elements of running statistics.
+    pub buffers: u64,
+    /// Sizes of the published recipe.
+    pub input: Input,
+    /// Batch of the published recipe.
+    pub batch: usize,
+    /// Optimizer of the published recipe.
+    pub optimizer: OptimizerKind,
+    /// The published recipe.
+    pub recipe: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// The implementation that is followed.
+    pub reference: &'static str,
+    /// Where it differs from that.
+    pub differences: &'static [&'static str],
+}
+
+impl From<&Variant> for ModelReport {
+    fn from(variant: &Variant) -> Self {
+        Self {
+            name: variant.name,
+            family: variant.family,
+            parameters: variant.counts.trainable,
+            tensors: variant.counts.tensors,
+            buffers: variant.counts.buffers,
+            input: variant.input,
+            batch: variant.batch,
+            optimizer: variant.optimizer,
+            recipe: variant.recipe,
+            paper: variant.paper,
+            reference: variant.reference,
+            differences: variant.differences,
+        }
+    }
+}
+
+/// The answer of `gpus`.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuReport {
+    /// The card.
+    #[serde(flatten)]
+    pub gpu: Gpu,
+    /// What a process costs on it beside the pools.
+    pub overhead: Overhead,
+}
+
+impl From<&Gpu> for GpuReport {
+    fn from(gpu: &Gpu) -> Self {
+        Self {
+            gpu: gpu.clone(),
+            overhead: gpu.overhead(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Bad input: what happened, to which value, and what to do.
+
+use std::fmt;
+
+use estimator::SizeError;
+
+/// A request that cannot be met, with what would help.
+#[derive(Debug)]
+pub struct Trouble {
+    error: String,
+    hint: Option<String>,
+}
+
+impl Trouble {
+    /// `error`, without a hint yet.
+    pub fn new(error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    /// Adds what would help.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.error)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// A list as people read it: `a, b or c`.
+pub fn either<T: fmt::Display>(items: &[T]) -> String {
+    let items: Vec<_> = items.iter().map(T::to_string).collect();
+    match items.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+impl From<model_zoo::Error> for Trouble {
+    fn from(error: model_zoo::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            model_zoo::Error::UnknownModel { nearest, .. } => {
+                Self::new(text).hint(match nearest[..] {
+                    [] => "`fit-check models` lists what there is".to_string(),
+                    _ => format!(
+                        "did you mean {}? `fit-check models` lists all",
+                        either(&nearest)
+                    ),
+                })
+            }
+            model_zoo::Error::NotApplicable {
+                applicable, model, ..
+            } => Self::new(text).hint(match applicable[..] {
+                [] => format!("{model} has no sizes of its own"),
+                _ => format!("{model} has {}", either(&applicable)),
+            }),
+            model_zoo::Error::Size { what, must, .. } => {
+                Self::new(text).hint(format!("try {what} with a value that is {must}"))
+            }
+        }
+    }
+}
+
+impl From<estimator::UnknownGpu> for Trouble {
+    fn from(error: estimator::UnknownGpu) -> Self {
+        let hint = match error.nearest[..] {
+            [] => "`fit-check gpus` lists the cards; `--memory SIZE` needs none".to_string(),
+            _ => format!(
+                "did you mean {}? `fit-check gpus` lists all",
+                either(&error.nearest)
+            ),
+        };
+        Self::new(error.to_string()).hint(hint)
+    }
+}
+
+impl From<SizeError> for Trouble {
+    fn from(error: SizeError) -> Self {
+        let hint = match error {
+            SizeError::NotASize(_) => {
+                "a size is a number and a unit: 24GB is 24 * 10^9 bytes, 24GiB is 24 * 2^30"
+            }
+            SizeError::Bits(_) => "write 24GB for 24 * 10^9 bytes, or 24GiB for 24 * 2^30",
+            SizeError::OutOfRange(_) => "at least one byte, and no more than 64 bits can count",
+        };
+        Self::new(error.to_string()).hint(hint)
+    }
+}
+
+impl From<estimator::Error> for Trouble {
+    fn from(error: estimator::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            estimator::Error::Precision(_) => {
+                Self::new(text).hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
+            }
+            estimator::Error::NoLimit { .. } => {
+                Self::new(text).hint("give the card a size with --gpu or --memory")
+            }
+            estimator::Error::Panicked(_) => Self::new(text).hint(
+                "this is a fault in fit-check or in burn: please report it with the command that you typed",
+            ),
+            _ => Self::new(text),
+        }
+    }
+}

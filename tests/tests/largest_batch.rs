@@ -1,0 +1,103 @@
+//! The largest batch, against running the step at it and beyond it.
+
+use estimator::{
+    Bytes, CardSpec, Error, Limit, Program, Runtime, Scaling, Simulated, largest_batch,
+};
+use fit_check::simulate_step;
+use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
+use proptest::prelude::*;
+
+struct Step {
+    variant: Variant,
+    job: Job,
+}
+
+impl Step {
+    fn new(name: &str, precision: Precision, side: usize) -> Self {
+        let variant = model_zoo::find(name).unwrap();
+        let request = Request {
+            precision,
+            optimizer: Some(OptimizerKind::Momentum),
+            input: Input {
+                image: Some([side, side]),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        Self { variant, job }
+    }
+
+    fn fits(&self, batch: u64, spec: &CardSpec) -> bool {
+        let simulated = self.simulate(batch, spec.clone()).unwrap();
+        simulated.recording.failure.is_none()
+    }
+
+    fn scaling(&self, spec: &CardSpec) -> Option<Scaling> {
+        let endless = CardSpec {
+            total: None,
+            ..spec.clone()
+        };
+        let few = self.simulate(2, endless.clone()).unwrap();
+        let more = self.simulate(3, endless).unwrap();
+        Scaling::between(2, few.recording, &more.recording)
+    }
+}
+
+impl Program for Step {
+    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
+        let job = Job {
+            batch: batch as usize,
+            ..self.job.clone()
+        };
+        simulate_step(&self.variant, &job, spec)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_fits_and_one_more_does_not(
+        name in prop::sample::select(vec!["resnet-18", "resnet-20", "resnet-50"]),
+        half in any::<bool>(),
+        runtime in prop::sample::select(vec![Runtime::Cuda, Runtime::Wgpu]),
+        side in 32usize..96,
+        memory in 600u64..3_000,
+        proposed in any::<bool>(),
+    ) {
+        let precision = if half { Precision::Fp16 } else { Precision::Fp32 };
+        let step = Step::new(name, precision, side);
+        let spec = CardSpec::endless(runtime).with_memory(Bytes::mib(memory), Bytes::mib(100));
+        let scaling = if proposed { step.scaling(&spec) } else { None };
+        let found = largest_batch(&step, scaling.as_ref(), &spec).unwrap();
+        prop_assert_eq!(found.next.batch, found.batch + 1);
+        prop_assert!(found.batch == 0 || step.fits(found.batch, &spec));
+        prop_assert!(!step.fits(found.batch + 1, &spec));
+    }
+}
+
+#[test]
+fn not_even_one_sample() {
+    let step = Step::new("resnet-50", Precision::Fp32, 224);
+    let spec = CardSpec::endless(Runtime::Cuda).with_memory(Bytes::mib(100), Bytes::ZERO);
+    let found = largest_batch(&step, None, &spec).unwrap();
+    assert_eq!(found.batch, 0);
+    assert_eq!(found.at_max, None);
+    assert_eq!(found.next.batch, 1);
+}
+
+/// The first map of ResNet-50 at 1024x1024 has 64 x 512 x 512 values, 64 MiB a sample: with a
+/// largest binding of 512 MiB, eight samples are the most, whatever the memory.
+#[test]
+fn a_single_allocation_can_be_the_limit() {
+    let step = Step::new("resnet-50", Precision::Fp32, 1024);
+    let spec = CardSpec {
+        largest_binding: Bytes::mib(512),
+        ..CardSpec::endless(Runtime::Wgpu).with_memory(Bytes::gib(1_000), Bytes::ZERO)
+    };
+    let scaling = step.scaling(&spec);
+    let found = largest_batch(&step, scaling.as_ref(), &spec).unwrap();
+    assert_eq!(found.limit, Limit::SingleAllocation);
+    assert_eq!(found.batch, 8);
+}
