@@ -25,8 +25,8 @@ impl<M: Module> Trainee<M> {
         let module = frozen(module, &job.freeze);
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
+            optimizer: job.optimizer.init(&module),
             module,
-            optimizer: job.optimizer.init(),
             master,
         }
     }
@@ -109,6 +109,7 @@ batch!(A KindA 0, B KindB 1);
 batch!(A KindA 0, B KindB 1, C KindC 2);
 batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3);
 batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3, E KindE 4);
+batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3, E KindE 4, F KindF 5);
 
 /// Trains one module with one optimizer: `batch` makes the inputs and targets on
 /// the device, `loss` turns them into a loss of one element.
