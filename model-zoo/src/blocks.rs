@@ -1,5 +1,8 @@
 //! Pieces that several networks share.
 
+pub(crate) mod tokens;
+pub(crate) mod transformer;
+
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2dConfig;
 

@@ -81,6 +81,7 @@ macro_rules! zoo {
 
 zoo! {
     resnet::ResNet,
+    bert::Bert,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
