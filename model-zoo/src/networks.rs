@@ -82,6 +82,7 @@ macro_rules! zoo {
 zoo! {
     resnet::ResNet,
     bert::Bert,
+    transformer::Transformer,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
