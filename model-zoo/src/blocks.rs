@@ -1,5 +1,6 @@
 //! Pieces that several networks share.
 
+pub(crate) mod attention;
 pub(crate) mod tokens;
 pub(crate) mod transformer;
 

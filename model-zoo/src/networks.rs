@@ -83,6 +83,7 @@ zoo! {
     resnet::ResNet,
     bert::Bert,
     transformer::Transformer,
+    gpt2::Gpt2,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
