@@ -84,6 +84,7 @@ zoo! {
     bert::Bert,
     transformer::Transformer,
     gpt2::Gpt2,
+    llama::Llama,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
