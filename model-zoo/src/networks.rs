@@ -85,6 +85,7 @@ zoo! {
     transformer::Transformer,
     gpt2::Gpt2,
     llama::Llama,
+    vit::Vit,
 }
 
 /// The variant called `name`, whatever its capitals and separators.

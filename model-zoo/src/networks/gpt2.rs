@@ -9,14 +9,12 @@
 
 use burn::module::Module;
 use burn::nn::activation::ActivationConfig;
-use burn::nn::transformer::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
-use burn::nn::{
-    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig,
-};
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm};
+use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::attention::{SelfAttention, SelfAttentionConfig, causal_mask};
+use crate::blocks::attention::causal_mask;
+use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
 use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
@@ -66,14 +64,20 @@ impl Gpt2Config {
         }
     }
 
-    fn norm(&self, device: &Device) -> LayerNorm {
-        LayerNormConfig::new(self.d_model)
-            .with_epsilon(self.epsilon)
-            .init(device)
+    fn layer(&self) -> PreNormConfig {
+        PreNormConfig {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_ff: self.d_ff,
+            dropout: self.dropout,
+            epsilon: self.epsilon,
+            activation: self.activation.clone(),
+        }
     }
 
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> Gpt2 {
+        let layer = self.layer();
         let table = |rows| {
             // The scale of the reference, so that the output scores start small.
             EmbeddingConfig::new(rows, self.d_model)
@@ -87,26 +91,8 @@ impl Gpt2Config {
             wte: table(self.vocab),
             wpe: table(self.positions),
             dropout: DropoutConfig::new(self.dropout).init(),
-            layers: (0..self.layers).map(|_| self.block(device)).collect(),
-            norm: self.norm(device),
-        }
-    }
-
-    fn block(&self, device: &Device) -> Block {
-        let attention = SelfAttentionConfig {
-            d_model: self.d_model,
-            heads: self.heads,
-            dropout: self.dropout,
-        };
-        Block {
-            norm_1: self.norm(device),
-            attention: attention.init(device),
-            norm_2: self.norm(device),
-            mlp: PositionWiseFeedForwardConfig::new(self.d_model, self.d_ff)
-                .with_dropout(0.0)
-                .with_activation(self.activation.clone())
-                .init(device),
-            dropout: DropoutConfig::new(self.dropout).init(),
+            layers: (0..self.layers).map(|_| layer.init(device)).collect(),
+            norm: layer.norm(device),
         }
     }
 }
@@ -117,7 +103,7 @@ pub(crate) struct Gpt2 {
     wte: Embedding,
     wpe: Embedding,
     dropout: Dropout,
-    layers: Vec<Block>,
+    layers: Vec<PreNormLayer>,
     norm: LayerNorm,
 }
 
@@ -129,31 +115,9 @@ impl Gpt2 {
         let mut x = self.dropout.forward(x);
         let future = causal_mask(seq, &device);
         for layer in &self.layers {
-            x = layer.forward(x, future.clone());
+            x = layer.forward(x, Some(future.clone()));
         }
         tied_scores(self.norm.forward(x).flatten(0, 1), &self.wte)
-    }
-}
-
-/// Attention and feed-forward, each normalised at its entry.
-#[derive(Module, Debug)]
-struct Block {
-    norm_1: LayerNorm,
-    attention: SelfAttention,
-    norm_2: LayerNorm,
-    mlp: PositionWiseFeedForward,
-    dropout: Dropout,
-}
-
-impl Block {
-    /// `[batch, seq, d_model]` to the same.
-    fn forward(&self, x: Tensor<3>, future: Tensor<4, Bool>) -> Tensor<3> {
-        let attended = self
-            .attention
-            .forward(self.norm_1.forward(x.clone()), Some(future));
-        let x = x + self.dropout.forward(attended);
-        let fed = self.mlp.forward(self.norm_2.forward(x.clone()));
-        x + self.dropout.forward(fed)
     }
 }
 
