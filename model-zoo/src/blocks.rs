@@ -1,6 +1,7 @@
 //! Pieces that several networks share.
 
 pub(crate) mod attention;
+pub(crate) mod lstm;
 pub(crate) mod pre_norm;
 pub(crate) mod tokens;
 pub(crate) mod transformer;

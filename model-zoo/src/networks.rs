@@ -86,6 +86,7 @@ zoo! {
     gpt2::Gpt2,
     llama::Llama,
     vit::Vit,
+    awd_lstm::AwdLstm,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
