@@ -87,6 +87,8 @@ zoo! {
     llama::Llama,
     vit::Vit,
     awd_lstm::AwdLstm,
+    infersent::InferSent,
+    tagger::Tagger,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
