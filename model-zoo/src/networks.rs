@@ -87,6 +87,7 @@ zoo! {
     llama::Llama,
     vit::Vit,
     awd_lstm::AwdLstm,
+    elmo::Elmo,
     infersent::InferSent,
     tagger::Tagger,
 }

@@ -122,6 +122,15 @@ pub(crate) fn advance(gates: Tensor<2>, cell: Tensor<2>, clip: Option<f64>) -> L
     LstmState { cell, hidden }
 }
 
+/// `states` cut off from the batch that made them, for the next one to go on from.
+pub(crate) fn detached(states: Vec<LstmState<2>>) -> Vec<LstmState<2>> {
+    let detached = |state: LstmState<2>| LstmState {
+        cell: state.cell.detach(),
+        hidden: state.hidden.detach(),
+    };
+    states.into_iter().map(detached).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use burn::module::Param;

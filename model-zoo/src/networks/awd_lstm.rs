@@ -18,7 +18,7 @@ use burn::tensor::module::embedding;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
 use super::Network;
-use crate::blocks::lstm::{Lstm, LstmConfig};
+use crate::blocks::lstm::{Lstm, LstmConfig, detached};
 use crate::blocks::tokens::{cross_entropy, tied_scores};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
@@ -249,19 +249,10 @@ fn train_on<W: Watcher>(
         },
         |network, (words, next)| {
             let mut output = network.forward(words, carried.take());
-            let states = std::mem::take(&mut output.states).into_iter();
-            carried.replace(states.map(detached).collect());
+            carried.replace(detached(std::mem::take(&mut output.states)));
             penalised(output, next, config.penalties)
         },
     )
-}
-
-/// `state` cut off from the batch that made it.
-fn detached(state: LstmState<2>) -> LstmState<2> {
-    LstmState {
-        cell: state.cell.detach(),
-        hidden: state.hidden.detach(),
-    }
 }
 
 impl Network for AwdLstm {
