@@ -1,5 +1,6 @@
 //! Pieces that several networks share.
 
+pub(crate) mod adaptive;
 pub(crate) mod attention;
 pub(crate) mod lstm;
 pub(crate) mod pre_norm;

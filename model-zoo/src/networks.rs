@@ -90,6 +90,7 @@ zoo! {
     elmo::Elmo,
     infersent::InferSent,
     tagger::Tagger,
+    transformer_xl::TransformerXl,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
