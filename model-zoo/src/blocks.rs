@@ -6,6 +6,7 @@ pub(crate) mod lstm;
 pub(crate) mod pre_norm;
 pub(crate) mod tokens;
 pub(crate) mod transformer;
+pub(crate) mod weight_norm;
 
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2dConfig;

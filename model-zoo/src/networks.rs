@@ -91,6 +91,7 @@ zoo! {
     infersent::InferSent,
     tagger::Tagger,
     transformer_xl::TransformerXl,
+    conv_s2s::ConvS2S,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
