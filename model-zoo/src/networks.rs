@@ -92,6 +92,7 @@ zoo! {
     tagger::Tagger,
     transformer_xl::TransformerXl,
     conv_s2s::ConvS2S,
+    xlm::Xlm,
 }
 
 /// The variant called `name`, whatever its capitals and separators.

@@ -46,6 +46,41 @@ impl<M: Module> Trainee<M> {
         GradientsParams::from_grads(gradients, &self.module)
     }
 
+    /// Runs `loss` on as many batches as `job` accumulates, and one optimizer step.
+    ///
+    /// # Errors
+    ///
+    /// What the watcher stopped with.
+    pub fn step<B: Batch, W: Watcher>(
+        self,
+        job: &Job,
+        device: &Device,
+        watcher: &mut W,
+        batch: impl Fn(&Device) -> B,
+        loss: impl Fn(&M, B) -> Tensor<1>,
+    ) -> Result<Self, W::Stop> {
+        let mut accumulator = GradientsAccumulator::new();
+        for _ in 0..job.accumulate {
+            let inputs = batch(device);
+            inputs.show(watcher);
+            watcher.end(Phase::Data)?;
+
+            let loss = loss(&self.module, inputs);
+            watcher.loss(&loss);
+            watcher.module("", &self.module);
+            watcher.end(Phase::Forward)?;
+
+            let gradients = self.gradients(&loss);
+            watcher.gradients(&self.module, &gradients);
+            watcher.end(Phase::Backward)?;
+            accumulator.accumulate(&self.module, gradients);
+        }
+        let updated = self.update(accumulator.grads());
+        watcher.module("", &updated.module);
+        watcher.end(Phase::Optimizer)?;
+        Ok(updated)
+    }
+
     /// One optimizer step.
     pub fn update(self, gradients: GradientsParams) -> Self {
         let Self {
@@ -135,25 +170,7 @@ where
     watcher.module("", trainee.module());
     watcher.end(Phase::Init)?;
     for _ in 0..steps {
-        let mut accumulator = GradientsAccumulator::new();
-        for _ in 0..job.accumulate {
-            let inputs = batch(device);
-            inputs.show(watcher);
-            watcher.end(Phase::Data)?;
-
-            let loss = loss(trainee.module(), inputs);
-            watcher.loss(&loss);
-            watcher.module("", trainee.module());
-            watcher.end(Phase::Forward)?;
-
-            let gradients = trainee.gradients(&loss);
-            watcher.gradients(trainee.module(), &gradients);
-            watcher.end(Phase::Backward)?;
-            accumulator.accumulate(trainee.module(), gradients);
-        }
-        trainee = trainee.update(accumulator.grads());
-        watcher.module("", trainee.module());
-        watcher.end(Phase::Optimizer)?;
+        trainee = trainee.step(job, device, watcher, &batch, &loss)?;
     }
     Ok(())
 }
