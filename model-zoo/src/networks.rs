@@ -93,6 +93,7 @@ zoo! {
     transformer_xl::TransformerXl,
     conv_s2s::ConvS2S,
     xlm::Xlm,
+    mt_dnn::MtDnn,
 }
 
 /// The variant called `name`, whatever its capitals and separators.

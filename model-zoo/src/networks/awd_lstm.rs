@@ -18,6 +18,7 @@ use burn::tensor::module::embedding;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
 use super::Network;
+use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::lstm::{Lstm, LstmConfig, detached};
 use crate::blocks::tokens::{cross_entropy, tied_scores};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
@@ -167,17 +168,17 @@ impl AwdLstm {
     /// Reads `words: [seq, batch]` on from `states`.
     pub fn forward(&self, words: Tensor<2, Int>, states: Vec<LstmState<2>>) -> Output {
         let table = whole_rows_dropped(self.words.weight.val(), self.word_drop);
-        let mut raw = locked_dropout(embedding(table, words), self.input_drop);
+        let mut raw = locked_dropout(embedding(table, words), self.input_drop, 0);
         let mut after = Vec::with_capacity(self.layers.len());
         for (layer, (lstm, state)) in self.layers.iter().zip(states).enumerate() {
             if layer > 0 {
-                raw = locked_dropout(raw, self.hidden_drop);
+                raw = locked_dropout(raw, self.hidden_drop, 0);
             }
             let (output, state) = lstm.forward(raw, Some(state));
             raw = output;
             after.push(state);
         }
-        let dropped = locked_dropout(raw.clone(), self.output_drop);
+        let dropped = locked_dropout(raw.clone(), self.output_drop, 0);
         let scores = tied_scores(dropped.clone().flatten(0, 1), &self.words);
         Output {
             scores: scores + self.bias.val().unsqueeze(),
@@ -186,17 +187,6 @@ impl AwdLstm {
             states: after,
         }
     }
-}
-
-/// Dropout with one mask `[1, batch, width]` for all steps of `x: [seq, batch, width]`.
-fn locked_dropout(x: Tensor<3>, share: f64) -> Tensor<3> {
-    if share == 0.0 || !x.device().is_autodiff() {
-        return x;
-    }
-    let [_, batch, width] = x.dims();
-    let kept = Distribution::Bernoulli(1.0 - share);
-    let mask = Tensor::<3>::random([1, batch, width], kept, &x.device());
-    x * mask.div_scalar(1.0 - share)
 }
 
 /// `table: [vocab, width]` without some of its rows; like the reference's, a copy of the
