@@ -5,6 +5,7 @@ pub(crate) mod attention;
 pub(crate) mod locked_dropout;
 pub(crate) mod lstm;
 pub(crate) mod pre_norm;
+pub(crate) mod text_steps;
 pub(crate) mod tokens;
 pub(crate) mod transformer;
 pub(crate) mod weight_norm;

@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
-use crate::{Job, Phase, Request, Watcher, find, train};
+use crate::{Job, Phase, Request, Watcher, check, find, train};
 
 /// Remembers the losses, and makes every batch the same by seeding before each.
 pub(crate) struct Losses {
@@ -78,6 +78,18 @@ pub(crate) fn falls(
     let mut losses = Losses::on(&device);
     let Ok(()) = train(&job, &device, &mut losses);
     losses.assert_fall();
+}
+
+/// Asserts that the variant called `name` accepts sequences of `limit` and no longer.
+pub(crate) fn longest(name: &str, limit: usize) {
+    let variant = find(name).expect("a variant of the zoo");
+    let mut job = Request::default()
+        .resolve(&variant)
+        .expect("the published recipe");
+    job.input.seq = Some(limit);
+    assert_eq!(check(&variant, &job), Ok(()));
+    job.input.seq = Some(limit + 1);
+    assert!(check(&variant, &job).is_err());
 }
 
 /// Elements of all parameters of `module`, and their tensors; creates none of them.

@@ -11,23 +11,17 @@
 //! of the size of the scores; gradients are not clipped.
 
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};
 use burn::tensor::activation::{glu, softmax};
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::tokens::{fits, words};
+use crate::blocks::text_steps::{PAD, translation};
+use crate::blocks::tokens::fits;
 use crate::blocks::weight_norm::{
     NormedConv, NormedConvConfig, NormedLinear, NormedLinearConfig,
 };
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
-
-/// The word that fills a sentence up; positions count from the one after it.
-const PAD: usize = 1;
-
-/// Of the published training commands.
-const SMOOTHING: f32 = 0.1;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`ConvS2S`] is made.
 #[derive(Clone, Debug)]
@@ -220,6 +214,7 @@ impl Embed {
     /// `[batch, seq]` word ids to `[batch, seq, embedding]` and `[batch, seq, channels]`.
     fn forward(&self, words: Tensor<2, Int>) -> (Tensor<3>, Tensor<3>) {
         let ([_, seq], device) = (words.dims(), words.device());
+        // fairseq counts positions from the word after the one that fills up.
         let first = PAD as i64 + 1;
         let positions = Tensor::<1, Int>::arange(first..first + seq as i64, &device);
         let x = self.words.forward(words) + self.positions.forward(positions.unsqueeze());
@@ -294,29 +289,8 @@ fn train_on<W: Watcher>(
     steps: usize,
     watcher: &mut W,
 ) -> Result<(), W::Stop> {
-    let (batch, seq, src_seq) = (job.batch, job.seq(), job.src_seq());
-    supervised(
-        config.init(device),
-        job,
-        device,
-        steps,
-        watcher,
-        |device| {
-            (
-                words(batch, src_seq, device),
-                words(batch, seq, device),
-                words(batch, seq, device),
-            )
-        },
-        |network, (source, previous, next)| {
-            let scores = network.forward(source, previous);
-            CrossEntropyLossConfig::new()
-                .with_smoothing(Some(SMOOTHING))
-                .with_pad_tokens(Some(vec![PAD]))
-                .init(&scores.device())
-                .forward(scores, next.flatten(0, 1))
-        },
-    )
+    let network = config.init(device);
+    translation(network, job, device, steps, watcher, ConvS2S::forward)
 }
 
 impl Network for ConvS2S {
@@ -386,6 +360,7 @@ impl Network for ConvS2S {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::tokens::words;
     use crate::{Request, toy};
 
     fn tiny() -> ConvS2SConfig {
@@ -420,6 +395,11 @@ mod tests {
             scores.narrow(0, 0, 2).into_data()
         };
         scores([[1, 2, 3]]).assert_eq(&scores([[1, 2, 4]]), true);
+    }
+
+    #[test]
+    fn a_sentence_longer_than_the_positions_is_refused() {
+        toy::longest("convs2s-en-de", 1022);
     }
 
     #[test]

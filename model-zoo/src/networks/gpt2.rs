@@ -15,8 +15,9 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::attention::causal_mask;
 use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
-use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::blocks::text_steps::language_model;
+use crate::blocks::tokens::{fits, positions, tied_scores};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`Gpt2`] is made; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
@@ -128,16 +129,8 @@ fn train_on<W: Watcher>(
     steps: usize,
     watcher: &mut W,
 ) -> Result<(), W::Stop> {
-    let (batch, seq) = (job.batch, job.seq());
-    supervised(
-        config.init(device),
-        job,
-        device,
-        steps,
-        watcher,
-        |device| (words(batch, seq, device), words(batch, seq, device)),
-        |network, (words, next)| cross_entropy(network.forward(words), next.flatten(0, 1)),
-    )
+    let network = config.init(device);
+    language_model(network, job, device, steps, watcher, Gpt2::forward)
 }
 
 impl Network for Gpt2 {
@@ -193,7 +186,8 @@ impl Network for Gpt2 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, find, toy};
+    use crate::blocks::tokens::words;
+    use crate::{Request, toy};
 
     fn tiny() -> Gpt2Config {
         Gpt2Config {
@@ -242,10 +236,6 @@ mod tests {
 
     #[test]
     fn a_sequence_longer_than_the_positions_is_refused() {
-        let variant = find("gpt2").unwrap();
-        let mut job = Request::default().resolve(&variant).unwrap();
-        assert!(Gpt2::check(&variant, &job).is_ok());
-        job.input.seq = Some(1025);
-        assert!(Gpt2::check(&variant, &job).is_err());
+        toy::longest("gpt2", 1024);
     }
 }

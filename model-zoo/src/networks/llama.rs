@@ -18,8 +18,9 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::attention::{attend, causal_mask, join_heads, split_heads};
-use crate::blocks::tokens::{cross_entropy, tied_scores, words};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::blocks::text_steps::language_model;
+use crate::blocks::tokens::tied_scores;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`Llama`] is made; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
@@ -212,16 +213,8 @@ fn train_on<W: Watcher>(
     steps: usize,
     watcher: &mut W,
 ) -> Result<(), W::Stop> {
-    let (batch, seq) = (job.batch, job.seq());
-    supervised(
-        config.init(device),
-        job,
-        device,
-        steps,
-        watcher,
-        |device| (words(batch, seq, device), words(batch, seq, device)),
-        |network, (words, next)| cross_entropy(network.forward(words), next.flatten(0, 1)),
-    )
+    let network = config.init(device);
+    language_model(network, job, device, steps, watcher, Llama::forward)
 }
 
 impl Network for Llama {
@@ -292,6 +285,7 @@ impl Network for Llama {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::tokens::words;
     use crate::{Request, toy};
 
     fn tiny() -> LlamaConfig {

@@ -278,7 +278,7 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::{Request, find, toy};
+    use crate::{Request, toy};
 
     fn tiny() -> MtDnnConfig {
         MtDnnConfig {
@@ -334,10 +334,6 @@ mod tests {
 
     #[test]
     fn a_sequence_longer_than_the_positions_is_refused() {
-        let variant = find("mt-dnn-large").unwrap();
-        let mut job = Request::default().resolve(&variant).unwrap();
-        assert!(MtDnn::check(&variant, &job).is_ok());
-        job.input.seq = Some(513);
-        assert!(MtDnn::check(&variant, &job).is_err());
+        toy::longest("mt-dnn-large", 512);
     }
 }

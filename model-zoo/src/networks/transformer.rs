@@ -12,7 +12,6 @@
 use burn::module::Module;
 use burn::nn::activation::ActivationConfig;
 use burn::nn::attention::generate_autoregressive_mask;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::transformer::{
     TransformerDecoder, TransformerDecoderConfig, TransformerDecoderInput, TransformerEncoder,
     TransformerEncoderConfig, TransformerEncoderInput,
@@ -24,18 +23,13 @@ use burn::nn::{
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::tokens::{fits, tied_scores, words};
+use crate::blocks::text_steps::{PAD, translation};
+use crate::blocks::tokens::{fits, tied_scores};
 use crate::blocks::transformer::{decoder, encoder};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
-
-/// The word that fills a sentence up: fairseq's dictionaries have it second.
-const PAD: usize = 1;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// Positions for which burn's sinusoids are defined, the largest wavelength of the paper.
 const POSITIONS: usize = 10_000;
-
-/// Section 5.4 of the paper.
-const SMOOTHING: f32 = 0.1;
 
 /// How a [`Transformer`] is made.
 #[derive(Clone, Debug)]
@@ -162,29 +156,8 @@ fn train_on<W: Watcher>(
     steps: usize,
     watcher: &mut W,
 ) -> Result<(), W::Stop> {
-    let (batch, seq, src_seq) = (job.batch, job.seq(), job.src_seq());
-    supervised(
-        config.init(device),
-        job,
-        device,
-        steps,
-        watcher,
-        |device| {
-            (
-                words(batch, src_seq, device),
-                words(batch, seq, device),
-                words(batch, seq, device),
-            )
-        },
-        |network, (source, previous, target)| {
-            let scores = network.forward(source, previous);
-            CrossEntropyLossConfig::new()
-                .with_smoothing(Some(SMOOTHING))
-                .with_pad_tokens(Some(vec![PAD]))
-                .init(&scores.device())
-                .forward(scores, target.flatten(0, 1))
-        },
-    )
+    let network = config.init(device);
+    translation(network, job, device, steps, watcher, Transformer::forward)
 }
 
 impl Network for Transformer {
@@ -253,6 +226,7 @@ impl Network for Transformer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::tokens::words;
     use crate::{Request, toy};
 
     fn tiny() -> TransformerConfig {
