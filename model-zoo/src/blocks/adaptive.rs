@@ -57,54 +57,52 @@ impl AdaptiveConfig {
 
     /// The layers on `device`.
     pub fn init(&self, device: &Device) -> Adaptive {
-        let clusters = self.clusters();
-        let rare = clusters.len() - 1;
-        let matrix = |rows, columns| {
-            // The scale of the reference.
-            let small = Initializer::Normal {
-                mean: 0.0,
-                std: 0.02,
-            };
-            small.init([rows, columns], device)
+        // The scale of the reference.
+        let small = Initializer::Normal {
+            mean: 0.0,
+            std: 0.02,
         };
-        let width = |cluster| self.d_model / self.narrowing.pow(cluster as u32);
-        let tables: Vec<_> = match self.narrowing {
-            1 => vec![(clusters[rare].end, self.d_model)],
-            _ => (0..)
-                .map(width)
-                .zip(&clusters)
-                .map(|(d, c)| (c.len(), d))
-                .collect(),
+        let projection = |width| small.init([width, self.d_model], device);
+        let table = |&[words, width]: &[usize; 2]| {
+            EmbeddingConfig::new(words, width)
+                .with_initializer(small.clone())
+                .init(device)
         };
+        let tables = self.tables();
+        let rare = self.ends.len() - 1;
         let own_widths = self.narrowing > 1;
+        let projected = if own_widths { &tables[..] } else { &[] };
         Adaptive {
-            projections: match own_widths {
-                true => tables
-                    .iter()
-                    .map(|&(_, d)| matrix(d, self.d_model))
-                    .collect(),
-                false => Vec::new(),
-            },
-            head_projection: own_widths.then(|| matrix(self.d_model, self.d_model)),
+            tables: tables.iter().map(table).collect(),
+            projections: projected
+                .iter()
+                .map(|&[_, width]| projection(width))
+                .collect(),
+            head_projection: own_widths.then(|| projection(self.d_model)),
             biases: tables
                 .iter()
-                .map(|&(words, _)| Initializer::Zeros.init([words], device))
+                .map(|&[words, _]| Initializer::Zeros.init([words], device))
                 .collect(),
             cluster_weight: Initializer::Zeros.init([rare, self.d_model], device),
             cluster_bias: Initializer::Zeros.init([rare], device),
-            tables: tables
-                .into_iter()
-                .map(|(words, d)| {
-                    EmbeddingConfig::new(words, d)
-                        .with_initializer(Initializer::Normal {
-                            mean: 0.0,
-                            std: 0.02,
-                        })
-                        .init(device)
-                })
-                .collect(),
             ends: self.ends.clone(),
         }
+    }
+
+    /// Words and width of each table.
+    fn tables(&self) -> Vec<[usize; 2]> {
+        let clusters = self.clusters();
+        if self.narrowing == 1 {
+            let words = clusters.iter().map(Range::len).sum();
+            return vec![[words, self.d_model]];
+        }
+        let widths = (0..).map(|cluster| self.d_model / self.narrowing.pow(cluster));
+        clusters
+            .iter()
+            .map(Range::len)
+            .zip(widths)
+            .map(|(words, width)| [words, width])
+            .collect()
     }
 }
 
