@@ -23,7 +23,7 @@ use burn::nn::{
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
+use crate::blocks::tokens::{cross_entropy, positions, tied_scores, words};
 use crate::blocks::transformer::{decoder, encoder};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
@@ -266,10 +266,15 @@ impl Network for Xlm {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // A translation has positions too: as many as the network has, at 390 words.
-        let positions = XlmConfig::new(job.vocab()).positions;
-        let longest = (1..positions).take_while(|&n| translated(n) <= positions);
-        fits("--seq", job.seq(), longest.last().unwrap_or(0))
+        let (seq, positions) = (job.seq(), XlmConfig::new(job.vocab()).positions);
+        if translated(seq) <= positions {
+            return Ok(());
+        }
+        Err(Error::Size {
+            what: "--seq",
+            must: format!("short enough that 1.3 times it and 5 are at most {positions}, since a translation of it has positions too"),
+            got: seq.to_string(),
+        })
     }
 
     fn train<W: Watcher>(
