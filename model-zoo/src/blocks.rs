@@ -1,5 +1,15 @@
 //! Pieces that several networks share.
 
+pub(crate) mod adaptive;
+pub(crate) mod attention;
+pub(crate) mod locked_dropout;
+pub(crate) mod lstm;
+pub(crate) mod pre_norm;
+pub(crate) mod text_steps;
+pub(crate) mod tokens;
+pub(crate) mod transformer;
+pub(crate) mod weight_norm;
+
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2dConfig;
 

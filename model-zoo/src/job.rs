@@ -1,9 +1,11 @@
 //! What to train, at which sizes, with which options.
 
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup, ParamId};
 use burn::optim::{
-    AdaGradConfig, AdamConfig, AdamWConfig, LionConfig, ModuleOptimizer, RmsPropConfig, SgdConfig,
-    momentum::MomentumConfig,
+    AdaGradConfig, AdafactorConfig, AdamConfig, AdamWConfig, AdanConfig, LambConfig, LionConfig,
+    ModuleOptimizer, MuonConfig, RmsPropConfig, SgdConfig, momentum::MomentumConfig,
 };
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Variant};
@@ -69,11 +71,22 @@ pub enum OptimizerKind {
     AdaGrad,
     /// Lion: one value per parameter.
     Lion,
+    /// Adafactor: one value per row and one per column of a matrix, one per element
+    /// of a vector (Shazeer, Stern 2018, arXiv 1804.04235).
+    Adafactor,
+    /// LAMB: two values per parameter (You et al. 2019, arXiv 1904.00962).
+    Lamb,
+    /// Adan: four values per parameter, one of them the gradient before
+    /// (Xie et al. 2022, arXiv 2208.06677).
+    Adan,
+    /// Muon, one value per parameter, for matrices that are no embedding; AdamW for
+    /// everything else, as its author recommends (Jordan et al. 2024).
+    Muon,
 }
 
 impl OptimizerKind {
-    /// A fresh optimizer with burn's default hyper-parameters; momentum is 0.9.
-    pub fn init(self) -> ModuleOptimizer {
+    /// A fresh optimizer for `module` with burn's default hyper-parameters; momentum is 0.9.
+    pub fn init<M: Module>(self, module: &M) -> ModuleOptimizer {
         match self {
             Self::Sgd => SgdConfig::new().init(),
             Self::Momentum => SgdConfig::new()
@@ -84,8 +97,45 @@ impl OptimizerKind {
             Self::RmsProp => RmsPropConfig::new().init(),
             Self::AdaGrad => AdaGradConfig::new().init(),
             Self::Lion => LionConfig::new().init(),
+            Self::Adafactor => AdafactorConfig::new().init(),
+            Self::Lamb => LambConfig::new().init(),
+            Self::Adan => AdanConfig::new().init(),
+            Self::Muon => AdamWConfig::new().init().with_group(
+                ParamGroup::from_ids(hidden_matrices(module)),
+                MuonConfig::new().build(),
+                None,
+            ),
         }
     }
+}
+
+/// The parameters of rank two that are not the table of an embedding.
+fn hidden_matrices<M: Module>(module: &M) -> Vec<ParamId> {
+    #[derive(Default)]
+    struct Matrices {
+        found: Vec<ParamId>,
+        containers: Vec<String>,
+    }
+    impl ModuleVisitor for Matrices {
+        fn enter_module(&mut self, _name: &str, container: &str) {
+            self.containers.push(container.into());
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.containers.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let embeds = self
+                .containers
+                .last()
+                .is_some_and(|c| c.contains("Embedding"));
+            if D == 2 && !embeds {
+                self.found.push(param.id);
+            }
+        }
+    }
+    let mut matrices = Matrices::default();
+    module.visit(&mut matrices);
+    matrices.found
 }
 
 /// The sizes of one sample. `None`: it means nothing for this network.
@@ -261,5 +311,65 @@ impl Job {
         self.input
             .vocab
             .expect("the variant's recipe has a vocabulary")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+    use burn::tensor::{Device, Int};
+    use strum::VariantNames;
+
+    use super::*;
+    use crate::{supervised, toy};
+
+    #[derive(Module, Debug)]
+    struct Toy {
+        words: Embedding,
+        hidden: Linear,
+        kernel: Param<Tensor<3>>,
+    }
+
+    impl Toy {
+        fn new(device: &Device) -> Self {
+            Self {
+                words: EmbeddingConfig::new(5, 4).init(device),
+                hidden: LinearConfig::new(4, 3).init(device),
+                kernel: burn::nn::Initializer::Ones.init([1, 2, 3], device),
+            }
+        }
+    }
+
+    #[test]
+    fn every_optimizer_trains() {
+        for name in OptimizerKind::VARIANTS {
+            let variant = crate::find("resnet-20").unwrap();
+            let request = Request {
+                optimizer: Some(name.parse().unwrap()),
+                ..Request::default()
+            };
+            let job = request.resolve(&variant).unwrap();
+            let device = Device::flex().autodiff();
+            let mut losses = toy::Losses::on(&device);
+            let Ok(()) = supervised(
+                Toy::new(&device),
+                &job,
+                &device,
+                4,
+                &mut losses,
+                |device| (Tensor::<2, Int>::ones([1, 2], device),),
+                |toy, (words,)| {
+                    let hidden = toy.hidden.forward(toy.words.forward(words));
+                    (hidden * toy.kernel.val() - 7.0).square().mean()
+                },
+            );
+            losses.assert_fall();
+        }
+    }
+
+    #[test]
+    fn muon_gets_neither_embeddings_nor_vectors_nor_kernels() {
+        let toy = Toy::new(&Device::flex().autodiff());
+        assert_eq!(hidden_matrices(&toy), [toy.hidden.weight.id]);
     }
 }

@@ -81,7 +81,12 @@ impl Master {
                 match self.0.get::<D>(param.id) {
                     Some(wide) => param.map(|old| {
                         let narrow = wide.cast(narrow_type(old.dtype()));
-                        Tensor::from_inner(narrow).require_grad()
+                        // Without it, a tensor does not checkpoint, and burn refuses to
+                        // mix it with those that do.
+                        let strategy = old.gradient_checkpointing_strategy();
+                        Tensor::from_inner(narrow)
+                            .with_gradient_checkpointing_strategy(strategy.unwrap_or_default())
+                            .require_grad()
                     }),
                     None => param,
                 }
@@ -97,5 +102,35 @@ fn narrow_type(dtype: DType) -> FloatDType {
         DType::BF16 => FloatDType::BF16,
         DType::F16 => FloatDType::F16,
         _ => FloatDType::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::LinearConfig;
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::{Precision, Request, find, supervised, toy};
+
+    #[test]
+    fn a_second_step_can_checkpoint_too() {
+        let request = Request {
+            precision: Precision::Mixed,
+            ..Request::default()
+        };
+        let job = request.resolve(&find("resnet-20").unwrap()).unwrap();
+        let device = Device::flex().autodiff().gradient_checkpointing();
+        let mut losses = toy::Losses::on(&device);
+        let Ok(()) = supervised(
+            LinearConfig::new(3, 1).init(&device),
+            &job,
+            &device,
+            3,
+            &mut losses,
+            |device| (Tensor::<2>::ones([2, 3], device),),
+            |linear, (x,)| (linear.forward(x) - 7.0).square().mean(),
+        );
+        losses.assert_fall();
     }
 }

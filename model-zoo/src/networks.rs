@@ -16,7 +16,8 @@ pub trait Network {
     /// [`Error::Size`] with what the size must be.
     fn check(variant: &Variant, job: &Job) -> Result<(), Error>;
 
-    /// Trains `variant` on `device` for `steps` optimizer steps.
+    /// Trains `variant` on `device` for `steps` optimizer steps, or rounds of them where
+    /// the recipe goes from one loss to the next.
     ///
     /// The device is an autodiff device whose float type is already the one that
     /// `job.precision` asks for. What is in the batch does not matter to memory;
@@ -81,6 +82,19 @@ macro_rules! zoo {
 
 zoo! {
     resnet::ResNet,
+    bert::Bert,
+    transformer::Transformer,
+    gpt2::Gpt2,
+    llama::Llama,
+    vit::Vit,
+    awd_lstm::AwdLstm,
+    elmo::Elmo,
+    infersent::InferSent,
+    tagger::Tagger,
+    transformer_xl::TransformerXl,
+    conv_s2s::ConvS2S,
+    xlm::Xlm,
+    mt_dnn::MtDnn,
 }
 
 /// The variant called `name`, whatever its capitals and separators.

@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
-use crate::{Phase, Request, Watcher, find, train};
+use crate::{Job, Phase, Request, Watcher, check, find, train};
 
 /// Remembers the losses, and makes every batch the same by seeding before each.
 pub(crate) struct Losses {
@@ -58,11 +58,49 @@ impl Watcher for Losses {
 /// Trains the variant called `name` on one small batch: the loss must fall.
 pub(crate) fn trains(name: &str, request: &Request) {
     let variant = find(name).expect("a variant of the zoo");
+    falls(name, request, |job, device, losses| {
+        train(&variant, job, device, 4, losses)
+    });
+}
+
+/// Runs `train` with the recipe of the variant called `name`, for a network that is
+/// a small copy of it: the loss must fall.
+pub(crate) fn falls(
+    name: &str,
+    request: &Request,
+    train: impl FnOnce(&Job, &Device, &mut Losses) -> Result<(), Infallible>,
+) {
+    let variant = find(name).expect("a variant of the zoo");
     let job = request
         .resolve(&variant)
         .expect("a request that can be met");
     let device = Device::flex().autodiff();
     let mut losses = Losses::on(&device);
-    let Ok(()) = train(&variant, &job, &device, 4, &mut losses);
+    let Ok(()) = train(&job, &device, &mut losses);
     losses.assert_fall();
+}
+
+/// Asserts that the variant called `name` accepts sequences of `limit` and no longer.
+pub(crate) fn longest(name: &str, limit: usize) {
+    let variant = find(name).expect("a variant of the zoo");
+    let mut job = Request::default()
+        .resolve(&variant)
+        .expect("the published recipe");
+    job.input.seq = Some(limit);
+    assert_eq!(check(&variant, &job), Ok(()));
+    job.input.seq = Some(limit + 1);
+    assert!(check(&variant, &job).is_err());
+}
+
+/// Elements of all parameters of `module`, and their tensors; creates none of them.
+pub(crate) fn parameters<M: Module>(module: &M) -> (usize, usize) {
+    struct Tensors(usize);
+    impl ModuleVisitor for Tensors {
+        fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+            self.0 += 1;
+        }
+    }
+    let mut tensors = Tensors(0);
+    module.visit(&mut tensors);
+    (module.num_params(), tensors.0)
 }

@@ -25,8 +25,8 @@ impl<M: Module> Trainee<M> {
         let module = frozen(module, &job.freeze);
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
+            optimizer: job.optimizer.init(&module),
             module,
-            optimizer: job.optimizer.init(),
             master,
         }
     }
@@ -44,6 +44,41 @@ impl<M: Module> Trainee<M> {
             Some(_) => Master::scaled(loss).backward(),
         };
         GradientsParams::from_grads(gradients, &self.module)
+    }
+
+    /// Runs `loss` on as many batches as `job` accumulates, and one optimizer step.
+    ///
+    /// # Errors
+    ///
+    /// What the watcher stopped with.
+    pub fn step<B: Batch, W: Watcher>(
+        self,
+        job: &Job,
+        device: &Device,
+        watcher: &mut W,
+        batch: impl Fn(&Device) -> B,
+        loss: impl Fn(&M, B) -> Tensor<1>,
+    ) -> Result<Self, W::Stop> {
+        let mut accumulator = GradientsAccumulator::new();
+        for _ in 0..job.accumulate {
+            let inputs = batch(device);
+            inputs.show(watcher);
+            watcher.end(Phase::Data)?;
+
+            let loss = loss(&self.module, inputs);
+            watcher.loss(&loss);
+            watcher.module("", &self.module);
+            watcher.end(Phase::Forward)?;
+
+            let gradients = self.gradients(&loss);
+            watcher.gradients(&self.module, &gradients);
+            watcher.end(Phase::Backward)?;
+            accumulator.accumulate(&self.module, gradients);
+        }
+        let updated = self.update(accumulator.grads());
+        watcher.module("", &updated.module);
+        watcher.end(Phase::Optimizer)?;
+        Ok(updated)
     }
 
     /// One optimizer step.
@@ -109,6 +144,7 @@ batch!(A KindA 0, B KindB 1);
 batch!(A KindA 0, B KindB 1, C KindC 2);
 batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3);
 batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3, E KindE 4);
+batch!(A KindA 0, B KindB 1, C KindC 2, D KindD 3, E KindE 4, F KindF 5);
 
 /// Trains one module with one optimizer: `batch` makes the inputs and targets on
 /// the device, `loss` turns them into a loss of one element.
@@ -134,25 +170,7 @@ where
     watcher.module("", trainee.module());
     watcher.end(Phase::Init)?;
     for _ in 0..steps {
-        let mut accumulator = GradientsAccumulator::new();
-        for _ in 0..job.accumulate {
-            let inputs = batch(device);
-            inputs.show(watcher);
-            watcher.end(Phase::Data)?;
-
-            let loss = loss(trainee.module(), inputs);
-            watcher.loss(&loss);
-            watcher.module("", trainee.module());
-            watcher.end(Phase::Forward)?;
-
-            let gradients = trainee.gradients(&loss);
-            watcher.gradients(trainee.module(), &gradients);
-            watcher.end(Phase::Backward)?;
-            accumulator.accumulate(trainee.module(), gradients);
-        }
-        trainee = trainee.update(accumulator.grads());
-        watcher.module("", trainee.module());
-        watcher.end(Phase::Optimizer)?;
+        trainee = trainee.step(job, device, watcher, &batch, &loss)?;
     }
     Ok(())
 }

@@ -1,0 +1,97 @@
+//! Attention with its scores in memory, and self-attention with one projection for
+//! queries, keys and values.
+
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Bool, Device, Tensor};
+
+/// What burn's own attention puts in place of a score that must not count.
+const MASKED: f64 = -1.0e4;
+
+/// `softmax(query · key / sqrt(d_head)) · value`, computed as burn's
+/// `MultiHeadAttention` does: the scores are a tensor, with dropout on the weights.
+///
+/// `query: [batch, heads, seq, d_head]`, `key` and `value: [batch, heads, keys, d_head]`;
+/// `mask`, true where a key is hidden, broadcasts to `[batch, heads, seq, keys]`.
+pub(crate) fn attend(
+    [query, key, value]: [Tensor<4>; 3],
+    mask: Option<Tensor<4, Bool>>,
+    dropout: &Dropout,
+) -> Tensor<4> {
+    let [.., d_head] = query.dims();
+    let scores = query
+        .matmul(key.transpose())
+        .div_scalar((d_head as f64).sqrt());
+    let scores = match mask {
+        Some(mask) => scores.mask_fill(mask, MASKED),
+        None => scores,
+    };
+    dropout.forward(softmax(scores, 3)).matmul(value)
+}
+
+/// The mask `[1, 1, seq, seq]` that hides the future.
+pub(crate) fn causal_mask(seq: usize, device: &Device) -> Tensor<4, Bool> {
+    Tensor::<2, Bool>::tril_mask([seq, seq], 0, device).unsqueeze()
+}
+
+/// `[batch, seq, heads * d_head]` as `[batch, heads, seq, d_head]`.
+pub(crate) fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
+    let [batch, seq, width] = x.dims();
+    x.reshape([batch, seq, heads, width / heads])
+        .swap_dims(1, 2)
+}
+
+/// `[batch, heads, seq, d_head]` as `[batch, seq, heads * d_head]`.
+pub(crate) fn join_heads(x: Tensor<4>) -> Tensor<3> {
+    let [batch, heads, seq, d_head] = x.dims();
+    x.swap_dims(1, 2).reshape([batch, seq, heads * d_head])
+}
+
+/// How a [`SelfAttention`] is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SelfAttentionConfig {
+    /// Width of the input and the output.
+    pub d_model: usize,
+    /// Heads, each of `d_model / heads`.
+    pub heads: usize,
+    /// Dropout on the attention weights.
+    pub dropout: f64,
+}
+
+impl SelfAttentionConfig {
+    /// The block on `device`.
+    pub fn init(&self, device: &Device) -> SelfAttention {
+        SelfAttention {
+            qkv: LinearConfig::new(self.d_model, 3 * self.d_model).init(device),
+            output: LinearConfig::new(self.d_model, self.d_model).init(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            heads: self.heads,
+        }
+    }
+}
+
+/// Multi-head self-attention whose queries, keys and values come out of one projection:
+/// `c_attn` of GPT-2, `in_proj` of torch.
+#[derive(Module, Debug)]
+pub(crate) struct SelfAttention {
+    qkv: Linear,
+    output: Linear,
+    dropout: Dropout,
+    heads: usize,
+}
+
+impl SelfAttention {
+    /// `[batch, seq, d_model]` to the same; `mask` as in [`attend`].
+    pub fn forward(&self, x: Tensor<3>, mask: Option<Tensor<4, Bool>>) -> Tensor<3> {
+        let projected: [Tensor<3>; 3] = self
+            .qkv
+            .forward(x)
+            .chunk(3, 2)
+            .try_into()
+            .expect("the projection is three times as wide as the model");
+        let heads = projected.map(|part| split_heads(part, self.heads));
+        self.output
+            .forward(join_heads(attend(heads, mask, &self.dropout)))
+    }
+}

@@ -1,0 +1,42 @@
+//! Words on their way in and out of a network.
+
+use burn::nn::Embedding;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::{Device, Int, Tensor};
+
+use crate::Error;
+
+/// Word ids `[batch, seq]`, all of them the first word.
+pub(crate) fn words(batch: usize, seq: usize, device: &Device) -> Tensor<2, Int> {
+    Tensor::zeros([batch, seq], device)
+}
+
+/// Position ids `[1, seq]`, from zero.
+pub(crate) fn positions(seq: usize, device: &Device) -> Tensor<2, Int> {
+    Tensor::arange(0..seq as i64, device).unsqueeze()
+}
+
+/// Scores `[tokens, vocab]` of `hidden: [tokens, d_model]` against the table of
+/// `embedding`, which so is the output layer too.
+pub(crate) fn tied_scores(hidden: Tensor<2>, embedding: &Embedding) -> Tensor<2> {
+    hidden.matmul(embedding.weight.val().transpose())
+}
+
+/// The mean cross-entropy of `scores: [tokens, classes]`.
+pub(crate) fn cross_entropy(scores: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
+    CrossEntropyLossConfig::new()
+        .init(&scores.device())
+        .forward(scores, targets)
+}
+
+/// Refuses a sequence of `got` tokens where the network has only `limit` positions.
+pub(crate) fn fits(what: &'static str, got: usize, limit: usize) -> Result<(), Error> {
+    if got <= limit {
+        return Ok(());
+    }
+    Err(Error::Size {
+        what,
+        must: format!("at most {limit}, the positions that this network has"),
+        got: got.to_string(),
+    })
+}

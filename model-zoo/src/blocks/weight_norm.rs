@@ -1,0 +1,145 @@
+//! Layers whose weight is a direction and a length (Salimans, Kingma 2016, "Weight
+//! Normalization", arXiv 1602.07868). The weight itself is a tensor of each step, as in
+//! torch's `weight_norm`.
+
+use burn::module::{Module, Param};
+use burn::nn::Initializer;
+use burn::tensor::module::{conv1d, linear};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, Tensor};
+
+/// How a [`NormedLinear`] is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormedLinearConfig {
+    /// Channels of the input and the output.
+    pub channels: [usize; 2],
+    /// Length of each output's weights at the start.
+    pub gain: f64,
+}
+
+impl NormedLinearConfig {
+    /// The layer on `device`.
+    pub fn init(&self, device: &Device) -> NormedLinear {
+        let [input, output] = self.channels;
+        NormedLinear {
+            direction: normal(self.gain, input).init([input, output], device),
+            gain: Initializer::Constant { value: self.gain }.init([output], device),
+            bias: Initializer::Zeros.init([output], device),
+        }
+    }
+}
+
+/// A linear layer with a normalised weight.
+#[derive(Module, Debug)]
+pub(crate) struct NormedLinear {
+    direction: Param<Tensor<2>>,
+    gain: Param<Tensor<1>>,
+    bias: Param<Tensor<1>>,
+}
+
+impl NormedLinear {
+    /// `[.., input]` to `[.., output]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let direction = self.direction.val();
+        let length = direction.clone().square().sum_dim(0).sqrt();
+        let weight = direction * (self.gain.val().unsqueeze() / length);
+        linear(x, weight, Some(self.bias.val()))
+    }
+}
+
+/// How a [`NormedConv`] is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormedConvConfig {
+    /// Channels of the input and the output.
+    pub channels: [usize; 2],
+    /// Steps that an output sees.
+    pub kernel: usize,
+    /// Zeros before and after the sequence.
+    pub padding: usize,
+    /// Length of each output's weights at the start.
+    pub gain: f64,
+}
+
+impl NormedConvConfig {
+    /// The layer on `device`.
+    pub fn init(&self, device: &Device) -> NormedConv {
+        let [input, output] = self.channels;
+        NormedConv {
+            direction: normal(self.gain, input * self.kernel)
+                .init([output, input, self.kernel], device),
+            gain: Initializer::Constant { value: self.gain }.init([output], device),
+            bias: Initializer::Zeros.init([output], device),
+            padding: self.padding,
+        }
+    }
+}
+
+/// A convolution over a sequence, with a normalised weight.
+#[derive(Module, Debug)]
+pub(crate) struct NormedConv {
+    direction: Param<Tensor<3>>,
+    gain: Param<Tensor<1>>,
+    bias: Param<Tensor<1>>,
+    padding: usize,
+}
+
+impl NormedConv {
+    /// `[batch, input, seq]` to `[batch, output, seq + 2 * padding - kernel + 1]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let direction = self.direction.val();
+        let [output, ..] = direction.dims();
+        let rows = direction.clone().square().reshape([output as i32, -1]);
+        let length = rows.sum_dim(1).sqrt().reshape([output, 1, 1]);
+        let weight = direction * (self.gain.val().reshape([output, 1, 1]) / length);
+        let padding = [(self.padding, self.padding)];
+        let options = ConvOptions::new_with_padding([1], padding, [1], 1);
+        conv1d(x, weight, Some(self.bias.val()), options)
+    }
+}
+
+/// Weights of `inputs` to an output, together about as long as `gain`.
+fn normal(gain: f64, inputs: usize) -> Initializer {
+    Initializer::Normal {
+        mean: 0.0,
+        std: gain / (inputs as f64).sqrt(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Tolerance;
+
+    use super::*;
+
+    /// However long the direction is, an output's weights are as long as its gain.
+    #[test]
+    fn weights_are_as_long_as_the_gain() {
+        let device = Device::flex();
+        let config = NormedLinearConfig {
+            channels: [2, 1],
+            gain: 10.0,
+        };
+        let mut layer = config.init(&device);
+        layer.direction = Param::from_data([[3.0], [4.0]], &device);
+        let weight = layer.forward(Tensor::<2>::eye(2, &device)).into_data();
+        let expected = Tensor::<2>::from_data([[6.0], [8.0]], &device).into_data();
+        weight.assert_approx_eq::<f32>(&expected, Tolerance::default());
+    }
+
+    #[test]
+    fn a_convolution_is_normalised_by_output() {
+        let device = Device::flex();
+        let config = NormedConvConfig {
+            channels: [1, 2],
+            kernel: 2,
+            padding: 0,
+            gain: 5.0,
+        };
+        let mut layer = config.init(&device);
+        layer.direction = Param::from_data([[[3.0, 4.0]], [[0.0, 0.5]]], &device);
+        let x = Tensor::<3>::from_data([[[1.0, 0.0, 1.0]]], &device);
+        let expected = Tensor::<3>::from_data([[[3.0, 4.0], [0.0, 5.0]]], &device).into_data();
+        let found = layer.forward(x).into_data();
+        found.assert_approx_eq::<f32>(&expected, Tolerance::default());
+    }
+}

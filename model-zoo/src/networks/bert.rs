@@ -1,0 +1,426 @@
+//! BERT, fine-tuned to classify and pre-trained.
+//!
+//! Paper: Devlin, Chang, Lee, Toutanova 2018, "BERT: Pre-training of Deep Bidirectional
+//! Transformers for Language Understanding", arXiv 1810.04805. Reference:
+//! google-research/bert `modeling.py` and `run_pretraining.py`; the counts are those of
+//! transformers `BertForSequenceClassification` and `BertForPreTraining`.
+//!
+//! Differences: gradient clipping and weight decay are left out, which need no memory
+//! that outlives an operation.
+
+use burn::module::{Module, Param};
+use burn::nn::activation::ActivationConfig;
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
+};
+use burn::nn::{
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig,
+    Linear, LinearConfig,
+};
+use burn::tensor::activation::gelu;
+use burn::tensor::{Bool, Device, Int, Tensor, s};
+
+use super::Network;
+use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
+use crate::blocks::transformer::encoder;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// How a [`Bert`] is made; the fields are those of a `config.json`.
+#[derive(Clone, Debug)]
+pub(crate) struct BertConfig {
+    /// Words in the vocabulary: 30,522 (uncased English).
+    pub vocab: usize,
+    /// Width of the model.
+    pub d_model: usize,
+    /// Encoder layers.
+    pub layers: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Width inside the feed-forward block.
+    pub d_ff: usize,
+    /// Learned positions, which no sequence can exceed: 512.
+    pub positions: usize,
+    /// Segments: 2.
+    pub segments: usize,
+    /// Dropout on embeddings, attention weights and residual branches: 0.1.
+    pub dropout: f64,
+    /// Epsilon of the normalisations: 1e-12.
+    pub epsilon: f64,
+    /// Activation of the feed-forward block: exact GELU.
+    pub activation: ActivationConfig,
+}
+
+impl BertConfig {
+    /// BERT base.
+    pub fn base(vocab: usize) -> Self {
+        Self {
+            vocab,
+            d_model: 768,
+            layers: 12,
+            heads: 12,
+            d_ff: 3072,
+            positions: 512,
+            segments: 2,
+            dropout: 0.1,
+            epsilon: 1e-12,
+            activation: ActivationConfig::Gelu,
+        }
+    }
+
+    /// BERT large.
+    pub fn large(vocab: usize) -> Self {
+        Self {
+            d_model: 1024,
+            layers: 24,
+            heads: 16,
+            d_ff: 4096,
+            ..Self::base(vocab)
+        }
+    }
+
+    fn norm(&self, device: &Device) -> LayerNorm {
+        LayerNormConfig::new(self.d_model)
+            .with_epsilon(self.epsilon)
+            .init(device)
+    }
+
+    /// The encoder and its pooler on `device`.
+    pub fn init(&self, device: &Device) -> Bert {
+        let table = |rows| EmbeddingConfig::new(rows, self.d_model).init(device);
+        let layers =
+            TransformerEncoderConfig::new(self.d_model, self.d_ff, self.heads, self.layers)
+                .with_dropout(self.dropout)
+                .with_activation(self.activation.clone())
+                .with_layer_norm_eps(self.epsilon);
+        Bert {
+            word: table(self.vocab),
+            position: table(self.positions),
+            segment: table(self.segments),
+            norm: self.norm(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            encoder: encoder(&layers, device),
+            pooler: LinearConfig::new(self.d_model, self.d_model).init(device),
+        }
+    }
+
+    /// The network with a classifier of `classes` on its pooled output.
+    pub fn classifier(&self, classes: usize, device: &Device) -> Classifier {
+        Classifier {
+            bert: self.init(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            classifier: LinearConfig::new(self.d_model, classes).init(device),
+        }
+    }
+
+    /// The network with both heads of its pre-training.
+    pub fn pretraining(&self, device: &Device) -> Pretraining {
+        Pretraining {
+            bert: self.init(device),
+            transform: LinearConfig::new(self.d_model, self.d_model).init(device),
+            norm: self.norm(device),
+            bias: Initializer::Zeros.init([self.vocab], device),
+            next_sentence: LinearConfig::new(self.d_model, 2).init(device),
+        }
+    }
+}
+
+/// The encoder with its pooler.
+#[derive(Module, Debug)]
+pub(crate) struct Bert {
+    word: Embedding,
+    position: Embedding,
+    segment: Embedding,
+    norm: LayerNorm,
+    dropout: Dropout,
+    encoder: TransformerEncoder,
+    pooler: Linear,
+}
+
+impl Bert {
+    /// Hidden states `[batch, seq, d_model]` of the words, their segments and
+    /// `padding`, true where there is no word, each `[batch, seq]`.
+    pub fn forward(
+        &self,
+        words: Tensor<2, Int>,
+        segments: Tensor<2, Int>,
+        padding: Tensor<2, Bool>,
+    ) -> Tensor<3> {
+        let [_, seq] = words.dims();
+        let positions = positions(seq, &words.device());
+        let x = self.word.forward(words)
+            + self.segment.forward(segments)
+            + self.position.forward(positions);
+        let x = self.dropout.forward(self.norm.forward(x));
+        let input = TransformerEncoderInput::new(x).mask_pad(padding);
+        self.encoder.forward(input)
+    }
+
+    /// `[batch, d_model]` from the first of the hidden states `[batch, seq, d_model]`.
+    pub fn pool(&self, hidden: Tensor<3>) -> Tensor<2> {
+        let first = hidden.slice(s![.., 0..1, ..]).squeeze_dim(1);
+        self.pooler.forward(first).tanh()
+    }
+}
+
+/// BERT that is fine-tuned to classify.
+#[derive(Module, Debug)]
+pub(crate) struct Classifier {
+    bert: Bert,
+    dropout: Dropout,
+    classifier: Linear,
+}
+
+impl Classifier {
+    /// Class scores `[batch, classes]`; the arguments are those of [`Bert::forward`].
+    pub fn forward(
+        &self,
+        words: Tensor<2, Int>,
+        segments: Tensor<2, Int>,
+        padding: Tensor<2, Bool>,
+    ) -> Tensor<2> {
+        let hidden = self.bert.forward(words, segments, padding);
+        let pooled = self.dropout.forward(self.bert.pool(hidden));
+        self.classifier.forward(pooled)
+    }
+}
+
+/// BERT with its masked-word head and its next-sentence head.
+#[derive(Module, Debug)]
+pub(crate) struct Pretraining {
+    bert: Bert,
+    transform: Linear,
+    norm: LayerNorm,
+    bias: Param<Tensor<1>>,
+    next_sentence: Linear,
+}
+
+impl Pretraining {
+    /// Word scores `[masked, vocab]` and next-sentence scores `[batch, 2]`. `masked`
+    /// holds the places of the masked words among all `batch * seq`; the other
+    /// arguments are those of [`Bert::forward`].
+    pub fn forward(
+        &self,
+        words: Tensor<2, Int>,
+        segments: Tensor<2, Int>,
+        padding: Tensor<2, Bool>,
+        masked: Tensor<1, Int>,
+    ) -> (Tensor<2>, Tensor<2>) {
+        let hidden = self.bert.forward(words, segments, padding);
+        let next = self.next_sentence.forward(self.bert.pool(hidden.clone()));
+        let gathered = hidden.flatten::<2>(0, 1).select(0, masked);
+        let gathered = self.norm.forward(gelu(self.transform.forward(gathered)));
+        let scores = tied_scores(gathered, &self.bert.word) + self.bias.val().unsqueeze();
+        (scores, next)
+    }
+}
+
+/// Words of a sequence that are masked: 15 in 100 (section 3.1 of the paper), so that
+/// 128 words have the 20 and 512 words the 77 of `run_pretraining.py`.
+fn masked_words(seq: usize) -> usize {
+    (seq * 15).div_ceil(100)
+}
+
+fn train_classifier<W: Watcher>(
+    config: &BertConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let (batch, seq) = (job.batch, job.seq());
+    supervised(
+        config.classifier(job.classes(), device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| {
+            (
+                words(batch, seq, device),
+                words(batch, seq, device),
+                Tensor::<2, Int>::zeros([batch, seq], device).bool(),
+                Tensor::<1, Int>::zeros([batch], device),
+            )
+        },
+        |network, (words, segments, padding, labels)| {
+            cross_entropy(network.forward(words, segments, padding), labels)
+        },
+    )
+}
+
+fn train_pretraining<W: Watcher>(
+    config: &BertConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let (batch, seq) = (job.batch, job.seq());
+    let masked = batch * masked_words(seq);
+    supervised(
+        config.pretraining(device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| {
+            (
+                words(batch, seq, device),
+                words(batch, seq, device),
+                Tensor::<2, Int>::zeros([batch, seq], device).bool(),
+                Tensor::<1, Int>::zeros([masked], device),
+                Tensor::<1, Int>::zeros([masked], device),
+                Tensor::<1, Int>::zeros([batch], device),
+            )
+        },
+        |network, (words, segments, padding, masked, hidden_words, is_next)| {
+            let (scores, next) = network.forward(words, segments, padding, masked);
+            cross_entropy(scores, hidden_words) + cross_entropy(next, is_next)
+        },
+    )
+}
+
+impl Network for Bert {
+    fn variants() -> Vec<Variant> {
+        let tuned = |name, trainable, tensors| Variant {
+            name,
+            family: "BERT",
+            file: "bert",
+            paper: "Devlin, Chang, Lee, Toutanova 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding, arXiv 1810.04805",
+            reference: "google-research/bert modeling.py; transformers BertForSequenceClassification",
+            counts: Counts {
+                trainable,
+                tensors,
+                buffers: 0,
+            },
+            input: Input {
+                seq: Some(128),
+                classes: Some(2),
+                vocab: Some(30_522),
+                ..Input::default()
+            },
+            batch: 32,
+            optimizer: OptimizerKind::AdamW,
+            recipe: "GLUE fine-tuning, 32 sequences of 128 tokens, cross-entropy on the pooled output, Adam with decoupled weight decay, dropout 0.1",
+            differences: &[
+                "gradient clipping and weight decay are left out: they need no memory that outlives an operation",
+            ],
+        };
+        let pretrained = |name, trainable, tensors| Variant {
+            reference: "google-research/bert modeling.py, run_pretraining.py; transformers BertForPreTraining",
+            input: Input {
+                seq: Some(128),
+                vocab: Some(30_522),
+                ..Input::default()
+            },
+            recipe: "32 sequences of 128 tokens a card (256 on 8), 15 % of the words masked and predicted, next-sentence prediction, Adam with decoupled weight decay, dropout 0.1",
+            ..tuned(name, trainable, tensors)
+        };
+        vec![
+            tuned("bert-base", 109_483_778, 201),
+            tuned("bert-large", 335_143_938, 393),
+            pretrained("bert-base-pretraining", 110_106_428, 206),
+            pretrained("bert-large-pretraining", 336_226_108, 398),
+        ]
+    }
+
+    fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
+        fits("--seq", job.seq(), published(variant, job).positions)
+    }
+
+    fn train<W: Watcher>(
+        variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = published(variant, job);
+        match variant.input.classes {
+            Some(_) => train_classifier(&config, job, device, steps, watcher),
+            None => train_pretraining(&config, job, device, steps, watcher),
+        }
+    }
+}
+
+/// The published size that `variant` names.
+fn published(variant: &Variant, job: &Job) -> BertConfig {
+    match variant.name.starts_with("bert-large") {
+        true => BertConfig::large(job.vocab()),
+        false => BertConfig::base(job.vocab()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    fn tiny() -> BertConfig {
+        BertConfig {
+            d_model: 16,
+            layers: 2,
+            heads: 2,
+            d_ff: 32,
+            positions: 8,
+            ..BertConfig::base(50)
+        }
+    }
+
+    fn request() -> Request {
+        Request {
+            batch: Some(2),
+            input: Input {
+                seq: Some(8),
+                ..Input::default()
+            },
+            ..Request::default()
+        }
+    }
+
+    /// The table of transformers `BertModel`: encoder and pooler without a head.
+    #[test]
+    fn encoder_and_pooler_have_the_published_counts() {
+        let device = Device::flex();
+        let base = BertConfig::base(30_522).init(&device);
+        assert_eq!(toy::parameters(&base), (109_482_240, 199));
+        let large = BertConfig::large(30_522).init(&device);
+        assert_eq!(toy::parameters(&large), (335_141_888, 391));
+    }
+
+    #[test]
+    fn scores_have_the_shapes_of_the_heads() {
+        let device = Device::flex();
+        let text = || words(3, 8, &device);
+        let padding = || text().equal_elem(1);
+        let scores = tiny()
+            .classifier(5, &device)
+            .forward(text(), text(), padding());
+        assert_eq!(scores.dims(), [3, 5]);
+        let masked = Tensor::zeros([4], &device);
+        let (scores, next) = tiny()
+            .pretraining(&device)
+            .forward(text(), text(), padding(), masked);
+        assert_eq!((scores.dims(), next.dims()), ([4, 50], [3, 2]));
+    }
+
+    #[test]
+    fn trains() {
+        toy::falls("bert-base", &request(), |job, device, losses| {
+            train_classifier(&tiny(), job, device, 4, losses)
+        });
+        toy::falls("bert-base-pretraining", &request(), |job, device, losses| {
+            train_pretraining(&tiny(), job, device, 4, losses)
+        });
+    }
+
+    #[test]
+    fn as_many_words_are_masked_as_in_the_reference() {
+        assert_eq!([128, 512].map(masked_words), [20, 77]);
+    }
+
+    #[test]
+    fn a_sequence_longer_than_the_positions_is_refused() {
+        toy::longest("bert-base", 512);
+    }
+}

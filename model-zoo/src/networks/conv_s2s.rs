@@ -1,0 +1,421 @@
+//! ConvS2S, convolutional sequence to sequence learning.
+//!
+//! Paper: Gehring, Auli, Grangier, Yarats, Dauphin 2017, "Convolutional Sequence to
+//! Sequence Learning", arXiv 1705.03122. Reference: facebookresearch/fairseq
+//! `fairseq/models/fconv.py`, `fconv_wmt_en_de` and `fconv_wmt_en_fr`, with the
+//! dictionaries of the published models.
+//!
+//! Differences: batches are counted in sentences of one length instead of tokens, so
+//! nothing is filled up; burn's convolutions want channels before steps, so each layer
+//! turns its maps around; burn's label smoothing builds the smoothed targets as a tensor
+//! of the size of the scores; gradients are not clipped.
+
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};
+use burn::tensor::activation::{glu, softmax};
+use burn::tensor::{Device, Int, Tensor};
+
+use super::Network;
+use crate::blocks::text_steps::{PAD, translation};
+use crate::blocks::tokens::fits;
+use crate::blocks::weight_norm::{
+    NormedConv, NormedConvConfig, NormedLinear, NormedLinearConfig,
+};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+
+/// How a [`ConvS2S`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct ConvS2SConfig {
+    /// Words of the source.
+    pub source: usize,
+    /// Words of the target.
+    pub target: usize,
+    /// Channels and kernel of each layer of the encoder, and of the decoder.
+    pub layers: Vec<[usize; 2]>,
+    /// Width of the embeddings: 768.
+    pub embedding: usize,
+    /// Width before the output layer: 512.
+    pub output: usize,
+    /// Learned positions on each side: 1,024.
+    pub positions: usize,
+    /// Dropout: 0.2 or 0.1.
+    pub dropout: f64,
+}
+
+impl ConvS2SConfig {
+    /// The published network called `name`.
+    fn published(name: &str) -> Self {
+        let stack = |runs: &[(usize, [usize; 2])]| {
+            let layers = runs.iter().flat_map(|&(n, layer)| vec![layer; n]);
+            layers.collect()
+        };
+        let (source, target, layers, dropout) = match name {
+            "convs2s-en-de" => (
+                42_243,
+                43_676,
+                stack(&[(9, [512, 3]), (4, [1024, 3]), (2, [2048, 1])]),
+                0.2,
+            ),
+            "convs2s-en-fr" => (
+                44_206,
+                44_463,
+                stack(&[
+                    (6, [512, 3]),
+                    (4, [768, 3]),
+                    (3, [1024, 3]),
+                    (1, [2048, 1]),
+                    (1, [4096, 1]),
+                ]),
+                0.1,
+            ),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
+        Self {
+            source,
+            target,
+            layers,
+            embedding: 768,
+            output: 512,
+            positions: 1024,
+            dropout,
+        }
+    }
+
+    fn linear(&self, from: usize, to: usize, device: &Device) -> NormedLinear {
+        NormedLinearConfig {
+            channels: [from, to],
+            gain: (1.0 - self.dropout).sqrt(),
+        }
+        .init(device)
+    }
+
+    /// Channels that enter the first layer, and that leave the last.
+    fn ends(&self) -> [usize; 2] {
+        let last = self.layers.len() - 1;
+        [self.layers[0][0], self.layers[last][0]]
+    }
+
+    /// The embedding of one side; the scale is the reference's.
+    fn embed(&self, vocab: usize, device: &Device) -> Embed {
+        let table = |rows| {
+            EmbeddingConfig::new(rows, self.embedding)
+                .with_initializer(Initializer::Normal {
+                    mean: 0.0,
+                    std: 0.1,
+                })
+                .init(device)
+        };
+        Embed {
+            words: table(vocab),
+            positions: table(self.positions),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            linear: self.linear(self.embedding, self.ends()[0], device),
+        }
+    }
+
+    /// The layers of one side; `future`: whether they see it.
+    fn convolutions(&self, future: bool, device: &Device) -> Vec<GatedConv> {
+        let mut entering = self.ends()[0];
+        let mut layers = Vec::with_capacity(self.layers.len());
+        for &[channels, kernel] in &self.layers {
+            let conv = NormedConvConfig {
+                channels: [entering, 2 * channels],
+                kernel,
+                padding: if future { kernel / 2 } else { kernel - 1 },
+                // Twice as long for the half that the gate takes away.
+                gain: 2.0 * (1.0 - self.dropout).sqrt(),
+            };
+            layers.push(GatedConv {
+                shortcut: (entering != channels).then(|| self.linear(entering, channels, device)),
+                dropout: DropoutConfig::new(self.dropout).init(),
+                conv: conv.init(device),
+            });
+            entering = channels;
+        }
+        layers
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> ConvS2S {
+        let [_, leaving] = self.ends();
+        let attention = |&[channels, _]: &[usize; 2]| Attention {
+            query: self.linear(channels, self.embedding, device),
+            output: self.linear(self.embedding, channels, device),
+        };
+        ConvS2S {
+            source: self.embed(self.source, device),
+            encoder: self.convolutions(true, device),
+            keys: self.linear(leaving, self.embedding, device),
+            target: self.embed(self.target, device),
+            decoder: self.convolutions(false, device),
+            attention: self.layers.iter().map(attention).collect(),
+            bottleneck: self.linear(leaving, self.output, device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            scores: self.linear(self.output, self.target, device),
+        }
+    }
+}
+
+/// An encoder and a decoder of gated convolutions, with attention in each decoder layer.
+#[derive(Module, Debug)]
+pub(crate) struct ConvS2S {
+    source: Embed,
+    encoder: Vec<GatedConv>,
+    keys: NormedLinear,
+    target: Embed,
+    decoder: Vec<GatedConv>,
+    attention: Vec<Attention>,
+    bottleneck: NormedLinear,
+    dropout: Dropout,
+    scores: NormedLinear,
+}
+
+impl ConvS2S {
+    /// Scores `[batch * seq, vocab]` of the next words, for `source: [batch, src_seq]`
+    /// and the target so far, `previous: [batch, seq]`.
+    pub fn forward(&self, source: Tensor<2, Int>, previous: Tensor<2, Int>) -> Tensor<2> {
+        let (keys, values) = self.encode(source);
+        let (embedded, mut x) = self.target.forward(previous);
+        for (conv, attention) in self.decoder.iter().zip(&self.attention) {
+            let (residual, convolved) = conv.forward(x);
+            let attended =
+                attention.forward(convolved, embedded.clone(), keys.clone(), values.clone());
+            x = halved(attended + residual);
+        }
+        let x = self.dropout.forward(self.bottleneck.forward(x));
+        self.scores.forward(x.flatten::<2>(0, 1))
+    }
+
+    /// Keys and values `[batch, src_seq, embedding]` of `source: [batch, src_seq]`.
+    fn encode(&self, source: Tensor<2, Int>) -> (Tensor<3>, Tensor<3>) {
+        let (embedded, mut x) = self.source.forward(source);
+        for conv in &self.encoder {
+            let (residual, convolved) = conv.forward(x);
+            x = halved(convolved + residual);
+        }
+        // Every decoder layer sends a gradient back; each counts as half of a mean.
+        let share = 1.0 / (2.0 * self.attention.len() as f64);
+        let keys = scaled_gradient(self.keys.forward(x), share);
+        let values = halved(keys.clone() + embedded);
+        (keys, values)
+    }
+}
+
+/// Words with their positions, brought to the width of the first convolution.
+#[derive(Module, Debug)]
+struct Embed {
+    words: Embedding,
+    positions: Embedding,
+    dropout: Dropout,
+    linear: NormedLinear,
+}
+
+impl Embed {
+    /// `[batch, seq]` word ids to `[batch, seq, embedding]` and `[batch, seq, channels]`.
+    fn forward(&self, words: Tensor<2, Int>) -> (Tensor<3>, Tensor<3>) {
+        let ([_, seq], device) = (words.dims(), words.device());
+        // fairseq counts positions from the word after the one that fills up.
+        let first = PAD as i64 + 1;
+        let positions = Tensor::<1, Int>::arange(first..first + seq as i64, &device);
+        let x = self.words.forward(words) + self.positions.forward(positions.unsqueeze());
+        let x = self.dropout.forward(x);
+        (x.clone(), self.linear.forward(x))
+    }
+}
+
+/// A convolution of which one half gates the other.
+#[derive(Module, Debug)]
+struct GatedConv {
+    shortcut: Option<NormedLinear>,
+    dropout: Dropout,
+    conv: NormedConv,
+}
+
+impl GatedConv {
+    /// What is added to the output later, and the output, both `[batch, seq, leaving]`,
+    /// of `x: [batch, seq, entering]`.
+    fn forward(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+        let [_, seq, _] = x.dims();
+        let residual = match &self.shortcut {
+            Some(shortcut) => shortcut.forward(x.clone()),
+            None => x.clone(),
+        };
+        let turned = self.dropout.forward(x).swap_dims(1, 2);
+        // What a causal layer computes beyond the end has seen the future.
+        let convolved = self.conv.forward(turned).narrow(2, 0, seq);
+        (residual, glu(convolved, 1).swap_dims(1, 2))
+    }
+}
+
+/// Attention of one decoder layer to the source.
+#[derive(Module, Debug)]
+struct Attention {
+    query: NormedLinear,
+    output: NormedLinear,
+}
+
+impl Attention {
+    /// `x: [batch, seq, channels]` to the same, with the embedded target
+    /// `[batch, seq, embedding]` and keys and values `[batch, src_seq, embedding]`.
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        target: Tensor<3>,
+        keys: Tensor<3>,
+        values: Tensor<3>,
+    ) -> Tensor<3> {
+        let [_, source, _] = keys.dims();
+        let query = halved(self.query.forward(x.clone()) + target);
+        let weights = softmax(query.matmul(keys.transpose()), 2);
+        let attended = weights.matmul(values) * (source as f64).sqrt();
+        halved(self.output.forward(attended) + x)
+    }
+}
+
+/// A sum of two that varies as much as each of them.
+fn halved(sum: Tensor<3>) -> Tensor<3> {
+    sum * 0.5f64.sqrt()
+}
+
+/// `x`, but only `share` of its gradient goes further back.
+fn scaled_gradient(x: Tensor<3>, share: f64) -> Tensor<3> {
+    x.clone() * share + x.detach() * (1.0 - share)
+}
+
+fn train_on<W: Watcher>(
+    config: &ConvS2SConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let network = config.init(device);
+    translation(network, job, device, steps, watcher, ConvS2S::forward)
+}
+
+impl Network for ConvS2S {
+    fn variants() -> Vec<Variant> {
+        let variant = |name, trainable, tensors, batch, recipe| Variant {
+            name,
+            family: "ConvS2S",
+            file: "conv_s2s",
+            paper: "Gehring, Auli, Grangier, Yarats, Dauphin 2017, Convolutional Sequence to Sequence Learning, arXiv 1705.03122",
+            reference: "facebookresearch/fairseq fairseq/models/fconv.py",
+            counts: Counts {
+                trainable,
+                tensors,
+                buffers: 0,
+            },
+            input: Input {
+                seq: Some(32),
+                src_seq: Some(32),
+                ..Input::default()
+            },
+            batch,
+            optimizer: OptimizerKind::Momentum,
+            recipe,
+            differences: &[
+                "batches are sentences of one length instead of at most 4,000 (En-De) or 3,000 (En-Fr) tokens: 125 or 93 of 32 tokens",
+                "each layer turns its maps around for burn's convolution, at most one more copy of them",
+                "burn's label smoothing keeps the smoothed targets, one more tensor of the size of the scores",
+                "gradient clipping is left out: it needs no memory that outlives an operation",
+            ],
+        };
+        vec![
+            variant(
+                "convs2s-en-de",
+                216_005_176,
+                211,
+                125,
+                "WMT 2014 English-German, at most 4,000 tokens a card, label smoothing 0.1, dropout 0.2, SGD with Nesterov momentum 0.99",
+            ),
+            variant(
+                "convs2s-en-fr",
+                267_063_390,
+                223,
+                93,
+                "WMT 2014 English-French, at most 3,000 tokens a card, label smoothing 0.1, dropout 0.1, SGD with Nesterov momentum 0.99",
+            ),
+        ]
+    }
+
+    fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
+        let usable = ConvS2SConfig::published(variant.name).positions - PAD - 1;
+        fits("--seq", job.seq(), usable)?;
+        fits("--src-seq", job.src_seq(), usable)
+    }
+
+    fn train<W: Watcher>(
+        variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = ConvS2SConfig::published(variant.name);
+        train_on(&config, job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::tokens::words;
+    use crate::{Request, toy};
+
+    fn tiny() -> ConvS2SConfig {
+        ConvS2SConfig {
+            source: 20,
+            target: 30,
+            layers: vec![[8, 3], [8, 3], [12, 1]],
+            embedding: 6,
+            output: 5,
+            positions: 9,
+            ..ConvS2SConfig::published("convs2s-en-de")
+        }
+    }
+
+    #[test]
+    fn each_target_word_has_scores() {
+        let device = Device::flex();
+        let scores = tiny()
+            .init(&device)
+            .forward(words(2, 7, &device), words(2, 5, &device));
+        assert_eq!(scores.dims(), [10, 30]);
+    }
+
+    /// A later word must not change what is predicted before it.
+    #[test]
+    fn the_future_is_hidden() {
+        let device = Device::flex();
+        let network = tiny().init(&device);
+        let scores = |target: [[i64; 3]; 1]| {
+            let target = Tensor::from_data(target, &device);
+            let scores = network.forward(words(1, 4, &device), target);
+            scores.narrow(0, 0, 2).into_data()
+        };
+        scores([[1, 2, 3]]).assert_eq(&scores([[1, 2, 4]]), true);
+    }
+
+    #[test]
+    fn a_sentence_longer_than_the_positions_is_refused() {
+        toy::longest("convs2s-en-de", 1022);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(2),
+            optimizer: Some(OptimizerKind::Adam),
+            input: Input {
+                seq: Some(5),
+                src_seq: Some(7),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("convs2s-en-de", &request, |job, device, losses| {
+            train_on(&tiny(), job, device, 8, losses)
+        });
+    }
+}

@@ -1,0 +1,411 @@
+//! ELMo's bidirectional language model.
+//!
+//! Paper: Peters et al. 2018, "Deep contextualized word representations",
+//! arXiv 1802.05365. Reference: allenai/bilm-tf `bilm/training.py`, `bin/train_elmo.py`.
+//!
+//! Differences: burn's gradient of the output table is as large as the table
+//! (1.6 GB for each direction), where TensorFlow keeps the rows that were used; the
+//! forget gate's constant offset of one and the clipping of gradients are left out.
+
+use std::cell::RefCell;
+
+use burn::module::{Module, Param};
+use burn::nn::conv::{Conv1d, Conv1dConfig};
+use burn::nn::{
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig,
+    LstmState,
+};
+use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::{Device, Int, Tensor};
+
+use super::Network;
+use crate::blocks::lstm::{advance, detached};
+use crate::blocks::tokens::cross_entropy;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// How an [`Elmo`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct ElmoConfig {
+    /// Words that can be predicted: 793,471.
+    pub vocab: usize,
+    /// Characters: 261.
+    pub characters: usize,
+    /// Characters of each word, filled up: 50.
+    pub word_length: usize,
+    /// Width of a character's vector: 16.
+    pub character_width: usize,
+    /// Kernel and number of each group of filters over the characters.
+    pub filters: Vec<[usize; 2]>,
+    /// Highway layers: 2.
+    pub highways: usize,
+    /// LSTM layers in each direction: 2.
+    pub layers: usize,
+    /// Width of an LSTM's cell: 4,096.
+    pub cell: usize,
+    /// Width to which words and outputs are projected: 512.
+    pub projected: usize,
+    /// Bound of cells and projections: 3.
+    pub clip: f64,
+    /// Dropout: 0.1.
+    pub dropout: f64,
+    /// Words to which a predicted one is compared: 8,192.
+    pub negatives: usize,
+}
+
+impl ElmoConfig {
+    /// The published network.
+    pub fn new(vocab: usize) -> Self {
+        let filters = [32, 32, 64, 128, 256, 512, 1024];
+        Self {
+            vocab,
+            characters: 261,
+            word_length: 50,
+            character_width: 16,
+            filters: (1..).zip(filters).map(|(kernel, n)| [kernel, n]).collect(),
+            highways: 2,
+            layers: 2,
+            cell: 4096,
+            projected: 512,
+            clip: 3.0,
+            dropout: 0.1,
+            negatives: 8192,
+        }
+    }
+
+    /// The language model without its output layer, on `device`.
+    pub fn init(&self, device: &Device) -> Elmo {
+        let width = self.filters.iter().map(|[_, n]| n).sum();
+        let highway = || Highway {
+            carry: LinearConfig::new(width, width).init(device),
+            transform: LinearConfig::new(width, width).init(device),
+        };
+        let direction = || Direction {
+            layers: (0..self.layers).map(|_| self.lstm(device)).collect(),
+            dropout: DropoutConfig::new(self.dropout).init(),
+        };
+        Elmo {
+            characters: EmbeddingConfig::new(self.characters, self.character_width).init(device),
+            filters: self
+                .filters
+                .iter()
+                .map(|&[kernel, n]| Conv1dConfig::new(self.character_width, n, kernel).init(device))
+                .collect(),
+            highways: (0..self.highways).map(|_| highway()).collect(),
+            projection: LinearConfig::new(width, self.projected).init(device),
+            forward: direction(),
+            backward: direction(),
+        }
+    }
+
+    fn lstm(&self, device: &Device) -> ProjectedLstm {
+        ProjectedLstm {
+            kernel: LinearConfig::new(2 * self.projected, 4 * self.cell).init(device),
+            projection: LinearConfig::new(self.cell, self.projected)
+                .with_bias(false)
+                .init(device),
+            clip: self.clip,
+        }
+    }
+
+    /// The language model under its output layer, as it is trained.
+    pub fn training(&self, device: &Device) -> Training {
+        Training {
+            bilm: self.init(device),
+            table: EmbeddingConfig::new(self.vocab, self.projected)
+                .with_initializer(Initializer::Normal {
+                    mean: 0.0,
+                    // Of the reference.
+                    std: (self.projected as f64).powf(-0.5),
+                })
+                .init(device),
+            bias: Initializer::Zeros.init([self.vocab], device),
+        }
+    }
+
+    /// The states of all layers of one direction before the first batch.
+    fn initial(&self, batch: usize, device: &Device) -> States {
+        let state = |_| LstmState {
+            cell: Tensor::zeros([batch, self.cell], device),
+            hidden: Tensor::zeros([batch, self.projected], device),
+        };
+        (0..self.layers).map(state).collect()
+    }
+}
+
+/// The states of the layers of one direction.
+type States = Vec<LstmState<2>>;
+
+/// Two stacks of LSTMs, one for each direction, over words read by their characters.
+#[derive(Module, Debug)]
+pub(crate) struct Elmo {
+    characters: Embedding,
+    filters: Vec<Conv1d>,
+    highways: Vec<Highway>,
+    projection: Linear,
+    forward: Direction,
+    backward: Direction,
+}
+
+impl Elmo {
+    /// The words `[seq, batch, projected]` that `characters: [seq * batch, word_length]`
+    /// spell.
+    fn embed(&self, characters: Tensor<2, Int>, batch: usize) -> Tensor<3> {
+        let x = self.characters.forward(characters).swap_dims(1, 2);
+        let filtered = self
+            .filters
+            .iter()
+            .map(|filter| relu(filter.forward(x.clone()).max_dim(2).squeeze_dim(2)));
+        let x = Tensor::cat(filtered.collect(), 1);
+        let x = self.highways.iter().fold(x, |x, layer| layer.forward(x));
+        let x: Tensor<2> = self.projection.forward(x);
+        let [words, width] = x.dims();
+        x.reshape([words / batch, batch, width])
+    }
+}
+
+/// A layer that lets part of its input through.
+#[derive(Module, Debug)]
+struct Highway {
+    carry: Linear,
+    transform: Linear,
+}
+
+impl Highway {
+    /// `[words, width]` to the same.
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let carry = sigmoid(self.carry.forward(x.clone()));
+        let transformed = relu(self.transform.forward(x.clone()));
+        carry.clone() * transformed + (-carry + 1.0) * x
+    }
+}
+
+/// The LSTMs of one direction, with a residual sum around all but the first.
+#[derive(Module, Debug)]
+struct Direction {
+    layers: Vec<ProjectedLstm>,
+    dropout: Dropout,
+}
+
+impl Direction {
+    /// `[seq, batch, projected]` to the same, going on from `states`.
+    fn forward(&self, x: Tensor<3>, states: States) -> (Tensor<3>, States) {
+        let (mut x, mut after) = (x, Vec::with_capacity(states.len()));
+        for (layer, (lstm, state)) in self.layers.iter().zip(states).enumerate() {
+            let entering = self.dropout.forward(x);
+            let (output, state) = lstm.forward(entering.clone(), state);
+            x = match layer {
+                0 => output,
+                _ => output + entering,
+            };
+            after.push(state);
+        }
+        (self.dropout.forward(x), after)
+    }
+}
+
+/// An LSTM whose output is projected to fewer channels before it is fed back (Sak,
+/// Senior, Beaufays 2014, arXiv 1402.1128), with the tensors of TensorFlow's: one
+/// kernel for the input and the output before.
+#[derive(Module, Debug)]
+struct ProjectedLstm {
+    kernel: Linear,
+    projection: Linear,
+    clip: f64,
+}
+
+impl ProjectedLstm {
+    /// `[seq, batch, projected]` to the same, going on from `state`.
+    fn forward(&self, x: Tensor<3>, mut state: LstmState<2>) -> (Tensor<3>, LstmState<2>) {
+        let [seq, ..] = x.dims();
+        let mut outputs = Vec::with_capacity(seq);
+        for step in 0..seq {
+            let now = x.clone().narrow(0, step, 1).squeeze_dim(0);
+            let gates = self.kernel.forward(Tensor::cat(vec![now, state.hidden], 1));
+            let LstmState { cell, hidden } = advance(gates, state.cell, Some(self.clip));
+            let hidden: Tensor<2> = self.projection.forward(hidden);
+            let hidden = hidden.clamp(-self.clip, self.clip);
+            outputs.push(hidden.clone());
+            state = LstmState { cell, hidden };
+        }
+        (Tensor::stack(outputs, 0), state)
+    }
+}
+
+/// The language model and the output layer that both directions share.
+#[derive(Module, Debug)]
+pub(crate) struct Training {
+    bilm: Elmo,
+    table: Embedding,
+    bias: Param<Tensor<1>>,
+}
+
+impl Training {
+    /// The loss of the words `next: [seq * batch]` after `context: [seq, batch,
+    /// projected]`, each compared to the words `negatives` (sampled softmax).
+    fn loss(
+        &self,
+        context: Tensor<3>,
+        next: Tensor<1, Int>,
+        negatives: Tensor<1, Int>,
+    ) -> Tensor<1> {
+        let context: Tensor<2> = context.flatten(0, 1);
+        let ([tokens], [sampled]) = (next.dims(), negatives.dims());
+        let words = Tensor::cat(vec![next, negatives], 0);
+        let rows = self.table.weight.val().select(0, words.clone());
+        let bias = self.bias.val().select(0, words);
+
+        let true_rows = rows.clone().narrow(0, 0, tokens);
+        let true_bias = bias.clone().narrow(0, 0, tokens).unsqueeze_dim(1);
+        let true_scores = (context.clone() * true_rows).sum_dim(1) + true_bias;
+        let sampled_rows = rows.narrow(0, tokens, sampled).transpose();
+        let sampled_bias = bias.narrow(0, tokens, sampled).unsqueeze_dim(0);
+        let sampled_scores = context.matmul(sampled_rows) + sampled_bias;
+
+        let scores = Tensor::cat(vec![true_scores, sampled_scores], 1);
+        let first = Tensor::zeros([tokens], &scores.device());
+        cross_entropy(scores, first)
+    }
+}
+
+fn train_on<W: Watcher>(
+    config: &ElmoConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let (batch, tokens) = (job.batch, job.batch * job.seq());
+    let carried = RefCell::new([config.initial(batch, device), config.initial(batch, device)]);
+    supervised(
+        config.training(device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| {
+            let spelled = || Tensor::<2, Int>::zeros([tokens, config.word_length], device);
+            let next = || Tensor::<1, Int>::zeros([tokens], device);
+            let negatives = || Tensor::<1, Int>::ones([config.negatives], device);
+            (
+                spelled(),
+                spelled(),
+                next(),
+                next(),
+                negatives(),
+                negatives(),
+            )
+        },
+        |network, (forwards, backwards, next, before, negatives, more_negatives)| {
+            let [ahead, back] = carried.take();
+            let bilm = &network.bilm;
+            let (forwards, ahead) = bilm.forward.forward(bilm.embed(forwards, batch), ahead);
+            let (backwards, back) = bilm.backward.forward(bilm.embed(backwards, batch), back);
+            carried.replace([ahead, back].map(detached));
+            let ahead = network.loss(forwards, next, negatives);
+            let back = network.loss(backwards, before, more_negatives);
+            (ahead + back) * 0.5
+        },
+    )
+}
+
+impl Network for Elmo {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: "elmo-bilm",
+            family: "BiLSTM",
+            file: "elmo",
+            paper: "Peters et al. 2018, Deep contextualized word representations, arXiv 1802.05365",
+            reference: "allenai/bilm-tf bilm/training.py, bin/train_elmo.py",
+            counts: Counts {
+                // The language model, 93,600,848 in 37, and its output layer.
+                trainable: 500_651_471,
+                tensors: 39,
+                buffers: 0,
+            },
+            input: Input {
+                seq: Some(20),
+                vocab: Some(793_471),
+                ..Input::default()
+            },
+            batch: 128,
+            optimizer: OptimizerKind::AdaGrad,
+            recipe: "One Billion Word Benchmark, 128 sequences of 20 words a card (384 on 3) in both directions, sampled softmax over 8,192 words, Adagrad, dropout 0.1",
+            differences: &[
+                "burn's gradient of the output table is as large as the table, 1.6 GB for each direction; TensorFlow keeps the rows that were used, 22 MB",
+                "the forget gate's constant offset of 1 and gradient clipping are left out: they need no memory that outlives an operation",
+            ],
+        }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        if job.vocab() > 1 {
+            return Ok(());
+        }
+        Err(Error::Size {
+            what: "--vocab",
+            must: "at least 2, a word and another to compare it to".into(),
+            got: job.vocab().to_string(),
+        })
+    }
+
+    fn train<W: Watcher>(
+        _variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train_on(&ElmoConfig::new(job.vocab()), job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    fn tiny() -> ElmoConfig {
+        ElmoConfig {
+            word_length: 6,
+            filters: vec![[1, 4], [2, 6]],
+            cell: 12,
+            projected: 8,
+            negatives: 5,
+            ..ElmoConfig::new(30)
+        }
+    }
+
+    /// The table of the reference, without the output layer.
+    #[test]
+    fn the_language_model_has_the_published_counts() {
+        let bilm = ElmoConfig::new(793_471).init(&Device::flex());
+        assert_eq!(toy::parameters(&bilm), (93_600_848, 37));
+    }
+
+    #[test]
+    fn words_keep_their_places() {
+        let device = Device::flex();
+        let (config, bilm) = (tiny(), tiny().init(&device));
+        let words = bilm.embed(Tensor::zeros([15, 6], &device), 3);
+        assert_eq!(words.dims(), [5, 3, 8]);
+        let (output, states) = bilm.forward.forward(words, config.initial(3, &device));
+        assert_eq!(output.dims(), [5, 3, 8]);
+        assert_eq!(states[1].cell.dims(), [3, 12]);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(3),
+            input: Input {
+                seq: Some(5),
+                vocab: Some(30),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("elmo-bilm", &request, |job, device, losses| {
+            train_on(&tiny(), job, device, 16, losses)
+        });
+    }
+}

@@ -1,0 +1,266 @@
+//! The Transformer, base and big, for translation.
+//!
+//! Paper: Vaswani et al. 2017, "Attention Is All You Need", arXiv 1706.03762. Reference:
+//! tensorflow/tensor2tensor `models/transformer.py` with the attention biases of
+//! fairseq and torch; normalisation after each residual sum, no normalisation after the
+//! stacks, one table for source, target and output, vocabulary 32,768.
+//!
+//! Differences: gradients are not clipped; batches are counted in sentences of one
+//! length instead of tokens; burn's label smoothing builds the smoothed targets as a
+//! tensor of the size of the scores, where fairseq computes the same from two sums.
+
+use burn::module::Module;
+use burn::nn::activation::ActivationConfig;
+use burn::nn::attention::generate_autoregressive_mask;
+use burn::nn::transformer::{
+    TransformerDecoder, TransformerDecoderConfig, TransformerDecoderInput, TransformerEncoder,
+    TransformerEncoderConfig, TransformerEncoderInput,
+};
+use burn::nn::{
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, PositionalEncoding,
+    PositionalEncodingConfig,
+};
+use burn::tensor::{Device, Int, Tensor};
+
+use super::Network;
+use crate::blocks::text_steps::{PAD, translation};
+use crate::blocks::tokens::{fits, tied_scores};
+use crate::blocks::transformer::{decoder, encoder};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+
+/// Positions for which burn's sinusoids are defined, the largest wavelength of the paper.
+const POSITIONS: usize = 10_000;
+
+/// How a [`Transformer`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct TransformerConfig {
+    /// Words in the vocabulary that both languages share: 32,768.
+    pub vocab: usize,
+    /// Width of the model: 512 or 1024.
+    pub d_model: usize,
+    /// Width inside the feed-forward block: 2048 or 4096.
+    pub d_ff: usize,
+    /// Attention heads: 8 or 16.
+    pub heads: usize,
+    /// Layers of the encoder and of the decoder: 6.
+    pub layers: usize,
+    /// Dropout on embeddings, attention weights and residual branches: 0.1 or 0.3.
+    pub dropout: f64,
+    /// Tokens of the longest sentence, for which sinusoids are made.
+    pub longest: usize,
+}
+
+impl TransformerConfig {
+    /// The base model of table 3.
+    pub fn base(vocab: usize, longest: usize) -> Self {
+        Self {
+            vocab,
+            d_model: 512,
+            d_ff: 2048,
+            heads: 8,
+            layers: 6,
+            dropout: 0.1,
+            longest,
+        }
+    }
+
+    /// The big model of table 3.
+    pub fn big(vocab: usize, longest: usize) -> Self {
+        Self {
+            d_model: 1024,
+            d_ff: 4096,
+            heads: 16,
+            dropout: 0.3,
+            ..Self::base(vocab, longest)
+        }
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> Transformer {
+        let Self {
+            d_model,
+            d_ff,
+            heads,
+            layers,
+            dropout,
+            ..
+        } = *self;
+        let encoding = TransformerEncoderConfig::new(d_model, d_ff, heads, layers)
+            .with_dropout(dropout)
+            .with_activation(ActivationConfig::Relu);
+        let decoding = TransformerDecoderConfig::new(d_model, d_ff, heads, layers)
+            .with_dropout(dropout)
+            .with_activation(ActivationConfig::Relu);
+        Transformer {
+            // The scale of tensor2tensor, so that the output scores start small.
+            words: EmbeddingConfig::new(self.vocab, d_model)
+                .with_initializer(Initializer::Normal {
+                    mean: 0.0,
+                    std: (d_model as f64).powf(-0.5),
+                })
+                .init(device),
+            positions: PositionalEncodingConfig::new(d_model)
+                .with_max_sequence_size(self.longest)
+                .init(device),
+            dropout: DropoutConfig::new(dropout).init(),
+            encoder: encoder(&encoding, device),
+            decoder: decoder(&decoding, device),
+        }
+    }
+}
+
+/// An encoder and a decoder over one table of words.
+#[derive(Module, Debug)]
+pub(crate) struct Transformer {
+    words: Embedding,
+    positions: PositionalEncoding,
+    dropout: Dropout,
+    encoder: TransformerEncoder,
+    decoder: TransformerDecoder,
+}
+
+impl Transformer {
+    /// Scores `[batch * seq, vocab]` of the next words, for `source: [batch, src_seq]`
+    /// and the target so far, `previous: [batch, seq]`.
+    pub fn forward(&self, source: Tensor<2, Int>, previous: Tensor<2, Int>) -> Tensor<2> {
+        let source_padding = source.clone().equal_elem(PAD as i64);
+        let target_padding = previous.clone().equal_elem(PAD as i64);
+        let [batch, seq] = previous.dims();
+        let future = generate_autoregressive_mask(batch, seq, &previous.device());
+
+        let encoded = self.encoder.forward(
+            TransformerEncoderInput::new(self.embed(source)).mask_pad(source_padding.clone()),
+        );
+        let decoded = self.decoder.forward(
+            TransformerDecoderInput::new(self.embed(previous), encoded)
+                .memory_mask_pad(source_padding)
+                .target_mask_pad(target_padding)
+                .target_mask_attn(future),
+        );
+        tied_scores(decoded.flatten(0, 1), &self.words)
+    }
+
+    /// `[batch, seq]` word ids to `[batch, seq, d_model]`.
+    fn embed(&self, words: Tensor<2, Int>) -> Tensor<3> {
+        let x = self.words.forward(words);
+        let [_, _, d_model] = x.dims();
+        let scaled = x * (d_model as f64).sqrt();
+        self.dropout.forward(self.positions.forward(scaled))
+    }
+}
+
+fn train_on<W: Watcher>(
+    config: &TransformerConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let network = config.init(device);
+    translation(network, job, device, steps, watcher, Transformer::forward)
+}
+
+impl Network for Transformer {
+    fn variants() -> Vec<Variant> {
+        let variant = |name, trainable, recipe| Variant {
+            name,
+            family: "Transformer",
+            file: "transformer",
+            paper: "Vaswani et al. 2017, Attention Is All You Need, arXiv 1706.03762",
+            reference: "tensorflow/tensor2tensor models/transformer.py; fairseq, torch.nn.Transformer (attention biases)",
+            counts: Counts {
+                trainable,
+                tensors: 253,
+                buffers: 0,
+            },
+            input: Input {
+                seq: Some(32),
+                src_seq: Some(32),
+                vocab: Some(32_768),
+                ..Input::default()
+            },
+            batch: 98,
+            optimizer: OptimizerKind::Adam,
+            recipe,
+            differences: &[
+                "batches are sentences of one length instead of about 3,100 source and 3,100 target tokens: 98 of 32 tokens",
+                "burn's label smoothing keeps the smoothed targets, one more tensor of the size of the scores",
+                "gradient clipping is left out: it needs no memory that outlives an operation",
+            ],
+        };
+        vec![
+            variant(
+                "transformer-base",
+                60_915_712,
+                "WMT 2014 translation, about 3,100 source and 3,100 target tokens a card (25,000 on 8), label smoothing 0.1, dropout 0.1, Adam",
+            ),
+            variant(
+                "transformer-big",
+                209_911_808,
+                "WMT 2014 translation, about 3,100 source and 3,100 target tokens a card (25,000 on 8), label smoothing 0.1, dropout 0.3, Adam",
+            ),
+        ]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        fits("--seq", job.seq(), POSITIONS)?;
+        fits("--src-seq", job.src_seq(), POSITIONS)
+    }
+
+    fn train<W: Watcher>(
+        variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let longest = job.seq().max(job.src_seq());
+        let config = match variant.name {
+            "transformer-big" => TransformerConfig::big(job.vocab(), longest),
+            _ => TransformerConfig::base(job.vocab(), longest),
+        };
+        train_on(&config, job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::tokens::words;
+    use crate::{Request, toy};
+
+    fn tiny() -> TransformerConfig {
+        TransformerConfig {
+            d_model: 16,
+            d_ff: 32,
+            heads: 2,
+            layers: 2,
+            ..TransformerConfig::base(40, 7)
+        }
+    }
+
+    #[test]
+    fn each_target_word_has_scores() {
+        let device = Device::flex();
+        let scores = tiny()
+            .init(&device)
+            .forward(words(2, 7, &device), words(2, 5, &device));
+        assert_eq!(scores.dims(), [10, 40]);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(2),
+            input: Input {
+                seq: Some(5),
+                src_seq: Some(7),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("transformer-base", &request, |job, device, losses| {
+            train_on(&tiny(), job, device, 4, losses)
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! The Vision Transformer, ViT-B/16.
+//!
+//! Paper: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words: Transformers for
+//! Image Recognition at Scale", arXiv 2010.11929. Reference: pytorch/vision
+//! `torchvision/models/vision_transformer.py`.
+//!
+//! Differences: the scores of the attention are a tensor, where torchvision's attention
+//! is fused; augmentations, gradient clipping, weight decay and the averaged copy of
+//! the weights are left out.
+
+use burn::module::{Module, Param};
+use burn::nn::activation::ActivationConfig;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Dropout, DropoutConfig, Initializer, LayerNorm, Linear, LinearConfig};
+use burn::tensor::{Device, Distribution, Int, Tensor, s};
+
+use super::Network;
+use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// Of torchvision's training of ViT-B/16.
+const SMOOTHING: f32 = 0.11;
+
+/// How a [`Vit`] is made; the fields are those of a `config.json`.
+#[derive(Clone, Debug)]
+pub(crate) struct VitConfig {
+    /// Height and width of the images: 224 x 224. There is a position for each patch.
+    pub image: [usize; 2],
+    /// Height and width of a patch: 16.
+    pub patch: usize,
+    /// Width of the model: 768.
+    pub d_model: usize,
+    /// Layers: 12.
+    pub layers: usize,
+    /// Attention heads: 12.
+    pub heads: usize,
+    /// Width inside the feed-forward block: 3072.
+    pub d_ff: usize,
+    /// Dropout on embeddings, attention weights and residual branches: none.
+    pub dropout: f64,
+    /// Epsilon of the normalisations: 1e-6.
+    pub epsilon: f64,
+    /// Classes of the output.
+    pub classes: usize,
+}
+
+impl VitConfig {
+    /// ViT-B/16.
+    pub fn base_16(image: [usize; 2], classes: usize) -> Self {
+        Self {
+            image,
+            patch: 16,
+            d_model: 768,
+            layers: 12,
+            heads: 12,
+            d_ff: 3072,
+            dropout: 0.0,
+            epsilon: 1e-6,
+            classes,
+        }
+    }
+
+    fn layer(&self) -> PreNormConfig {
+        PreNormConfig {
+            d_model: self.d_model,
+            heads: self.heads,
+            d_ff: self.d_ff,
+            dropout: self.dropout,
+            epsilon: self.epsilon,
+            activation: ActivationConfig::Gelu,
+        }
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> Vit {
+        let layer = self.layer();
+        let patches = self.image.map(|side| side / self.patch);
+        let positions = patches[0] * patches[1] + 1;
+        let position_scale = Initializer::Normal {
+            mean: 0.0,
+            std: 0.02,
+        };
+        Vit {
+            patches: Conv2dConfig::new([3, self.d_model], [self.patch; 2])
+                .with_stride([self.patch; 2])
+                .init(device),
+            class: Initializer::Zeros.init([1, 1, self.d_model], device),
+            positions: position_scale.init([1, positions, self.d_model], device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            layers: (0..self.layers).map(|_| layer.init(device)).collect(),
+            norm: layer.norm(device),
+            head: LinearConfig::new(self.d_model, self.classes).init(device),
+        }
+    }
+}
+
+/// A transformer over the patches of an image.
+#[derive(Module, Debug)]
+pub(crate) struct Vit {
+    patches: Conv2d,
+    class: Param<Tensor<3>>,
+    positions: Param<Tensor<3>>,
+    dropout: Dropout,
+    layers: Vec<PreNormLayer>,
+    norm: LayerNorm,
+    head: Linear,
+}
+
+impl Vit {
+    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let patches = self.patches.forward(images);
+        let patches = patches.flatten::<3>(2, 3).swap_dims(1, 2);
+        let [batch, _, d_model] = patches.dims();
+        let class = self.class.val().expand([batch, 1, d_model]);
+        let x = Tensor::cat(vec![class, patches], 1) + self.positions.val();
+        let mut x = self.dropout.forward(x);
+        for layer in &self.layers {
+            x = layer.forward(x, None);
+        }
+        let class = self.norm.forward(x).slice(s![.., 0..1, ..]);
+        self.head.forward(class.squeeze_dim(1))
+    }
+}
+
+fn train_on<W: Watcher>(
+    config: &VitConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let ([height, width], batch) = (config.image, job.batch);
+    supervised(
+        config.init(device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| {
+            let images =
+                Tensor::<4>::random([batch, 3, height, width], Distribution::Default, device);
+            let labels = Tensor::<1, Int>::zeros([batch], device);
+            (images, labels)
+        },
+        |network, (images, labels)| {
+            let scores = network.forward(images);
+            CrossEntropyLossConfig::new()
+                .with_smoothing(Some(SMOOTHING))
+                .init(&scores.device())
+                .forward(scores, labels)
+        },
+    )
+}
+
+impl Network for Vit {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: "vit-b-16",
+            family: "ViT",
+            file: "vit",
+            paper: "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale, arXiv 2010.11929",
+            reference: "pytorch/vision torchvision/models/vision_transformer.py",
+            counts: Counts {
+                trainable: 86_567_656,
+                tensors: 152,
+                buffers: 0,
+            },
+            input: Input {
+                image: Some([224, 224]),
+                classes: Some(1000),
+                ..Input::default()
+            },
+            batch: 64,
+            optimizer: OptimizerKind::AdamW,
+            recipe: "ImageNet, 224x224 crops, 64 images a card (4,096 in all), cross-entropy with label smoothing 0.11, AdamW",
+            differences: &[
+                "attention scores are computed as a tensor, torchvision's attention is fused: per image and layer 12 x 197 x 197 values kept twice",
+                "augmentations, gradient clipping and weight decay are left out: they need no memory that outlives an operation",
+                "the averaged copy of the weights is left out: one more value per parameter",
+            ],
+        }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        let patch = VitConfig::base_16(job.image(), job.classes()).patch;
+        let [height, width] = job.image();
+        if height.is_multiple_of(patch) && width.is_multiple_of(patch) {
+            return Ok(());
+        }
+        Err(Error::Size {
+            what: "--image",
+            must: format!("a multiple of {patch} on both sides"),
+            got: format!("{height}x{width}"),
+        })
+    }
+
+    fn train<W: Watcher>(
+        _variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = VitConfig::base_16(job.image(), job.classes());
+        train_on(&config, job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, find, toy};
+
+    fn tiny() -> VitConfig {
+        VitConfig {
+            d_model: 16,
+            layers: 2,
+            heads: 2,
+            d_ff: 32,
+            ..VitConfig::base_16([32, 48], 10)
+        }
+    }
+
+    #[test]
+    fn scores_have_a_row_for_each_image() {
+        let device = Device::flex();
+        let images = Tensor::zeros([2, 3, 32, 48], &device);
+        assert_eq!(tiny().init(&device).forward(images).dims(), [2, 10]);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(2),
+            ..Request::default()
+        };
+        toy::falls("vit-b-16", &request, |job, device, losses| {
+            train_on(&tiny(), job, device, 4, losses)
+        });
+    }
+
+    #[test]
+    fn an_image_that_patches_do_not_fill_is_refused() {
+        let variant = find("vit-b-16").unwrap();
+        let mut job = Request::default().resolve(&variant).unwrap();
+        assert!(Vit::check(&variant, &job).is_ok());
+        job.input.image = Some([224, 230]);
+        assert!(Vit::check(&variant, &job).is_err());
+    }
+}
