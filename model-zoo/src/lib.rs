@@ -11,6 +11,7 @@
 #![recursion_limit = "256"]
 
 mod blocks;
+mod classify;
 mod error;
 mod job;
 mod mixed;

@@ -81,6 +81,7 @@ macro_rules! zoo {
 
 zoo! {
     resnet::ResNet,
+    vgg::Vgg,
 }
 
 /// The variant called `name`, whatever its capitals and separators.

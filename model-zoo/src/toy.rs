@@ -7,7 +7,15 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
-use crate::{Phase, Request, Watcher, find, train};
+use crate::{Error, Input, Job, Phase, Request, Watcher, check, find, train};
+
+/// One of the losses of a step that has several.
+pub(crate) struct Kind {
+    /// Its place among them.
+    pub which: usize,
+    /// How many there are.
+    pub of: usize,
+}
 
 /// Remembers the losses, and makes every batch the same by seeding before each.
 pub(crate) struct Losses {
@@ -25,12 +33,14 @@ impl Losses {
         }
     }
 
-    /// Asserts that there were several losses, all finite, the last below the first.
-    pub fn assert_fall(&self) {
+    /// Asserts that there were several losses, all finite, the last below the first. If
+    /// a step has several losses, `kind` says which of how many is looked at.
+    pub fn assert_fall(&self, kind: Kind) {
         let losses = &self.losses;
-        assert!(losses.len() > 1, "{losses:?}");
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-        assert!(losses.last() < losses.first(), "{losses:?}");
+        let same: Vec<_> = losses.iter().skip(kind.which).step_by(kind.of).collect();
+        assert!(same.len() > 1, "{losses:?}");
+        assert!(same.last() < same.first(), "{losses:?}");
     }
 }
 
@@ -58,11 +68,48 @@ impl Watcher for Losses {
 /// Trains the variant called `name` on one small batch: the loss must fall.
 pub(crate) fn trains(name: &str, request: &Request) {
     let variant = find(name).expect("a variant of the zoo");
+    falls(name, request, |job, device, steps, losses| {
+        train(&variant, job, device, steps, losses)
+    });
+}
+
+/// Trains with `train`, for a `request` made to the variant called `name`, on one
+/// small batch: the loss must fall.
+pub(crate) fn falls(
+    name: &str,
+    request: &Request,
+    train: impl FnOnce(&Job, &Device, usize, &mut Losses) -> Result<(), Infallible>,
+) {
+    one_falls(Kind { which: 0, of: 1 }, name, request, train);
+}
+
+/// As [`falls`], for a step that has several losses.
+pub(crate) fn one_falls(
+    kind: Kind,
+    name: &str,
+    request: &Request,
+    train: impl FnOnce(&Job, &Device, usize, &mut Losses) -> Result<(), Infallible>,
+) {
+    let variant = find(name).expect("a variant of the zoo");
     let job = request
         .resolve(&variant)
         .expect("a request that can be met");
     let device = Device::flex().autodiff();
     let mut losses = Losses::on(&device);
-    let Ok(()) = train(&variant, &job, &device, 4, &mut losses);
-    losses.assert_fall();
+    let Ok(()) = train(&job, &device, 4, &mut losses);
+    losses.assert_fall(kind);
+}
+
+/// Why the variant called `name` cannot be trained on images of this size.
+pub(crate) fn refusal(name: &str, image: [usize; 2]) -> Error {
+    let variant = find(name).expect("a variant of the zoo");
+    let request = Request {
+        input: Input {
+            image: Some(image),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).expect("sizes above zero");
+    check(&variant, &job).expect_err("a size that does not fit")
 }

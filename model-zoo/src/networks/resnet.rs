@@ -9,14 +9,14 @@
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d, Relu};
-use burn::tensor::{Device, Distribution, Int, Tensor, s};
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
+use burn::tensor::{Device, Tensor, s};
 
 use super::Network;
-use crate::blocks::conv;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::blocks::{conv, max_pool};
+use crate::classify::classify;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`ResNet`] is made.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl ResNetConfig {
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> ResNet {
         let (stem, pool) = match self.imagenet {
-            true => (conv([3, self.width], 7, 2), Some(stem_pool())),
+            true => (conv([3, self.width], 7, 2), Some(max_pool(3, 2, 1))),
             false => (conv([3, self.width], 3, 1), None),
         };
         ResNet {
@@ -108,13 +108,6 @@ impl ResNetConfig {
             fc: LinearConfig::new(self.channels(self.blocks.len() - 1), self.classes).init(device),
         }
     }
-}
-
-fn stem_pool() -> MaxPool2d {
-    MaxPool2dConfig::new([3, 3])
-        .with_strides([2, 2])
-        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-        .init()
 }
 
 /// A residual network; the fields have torchvision's names.
@@ -326,26 +319,8 @@ impl Network for ResNet {
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let ([height, width], batch) = (job.image(), job.batch);
-        supervised(
-            ResNetConfig::published(variant.name, job.classes()).init(device),
-            job,
-            device,
-            steps,
-            watcher,
-            |device| {
-                let images =
-                    Tensor::<4>::random([batch, 3, height, width], Distribution::Default, device);
-                let labels = Tensor::<1, Int>::zeros([batch], device);
-                (images, labels)
-            },
-            |network, (images, labels)| {
-                let scores = network.forward(images);
-                CrossEntropyLossConfig::new()
-                    .init(&scores.device())
-                    .forward(scores, labels)
-            },
-        )
+        let network = ResNetConfig::published(variant.name, job.classes()).init(device);
+        classify(network, job, device, steps, watcher, ResNet::forward)
     }
 }
 
