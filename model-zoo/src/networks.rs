@@ -82,6 +82,7 @@ macro_rules! zoo {
 zoo! {
     resnet::ResNet,
     vgg::Vgg,
+    alexnet::AlexNet,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
