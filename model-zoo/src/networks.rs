@@ -83,6 +83,7 @@ zoo! {
     resnet::ResNet,
     vgg::Vgg,
     alexnet::AlexNet,
+    mobilenet_v2::MobileNetV2,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
