@@ -84,6 +84,7 @@ zoo! {
     vgg::Vgg,
     alexnet::AlexNet,
     mobilenet_v2::MobileNetV2,
+    efficientnet::EfficientNet,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
