@@ -85,6 +85,7 @@ zoo! {
     alexnet::AlexNet,
     mobilenet_v2::MobileNetV2,
     efficientnet::EfficientNet,
+    unet::UNet,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
