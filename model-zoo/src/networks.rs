@@ -86,6 +86,7 @@ zoo! {
     mobilenet_v2::MobileNetV2,
     efficientnet::EfficientNet,
     unet::UNet,
+    dcgan::Dcgan,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
