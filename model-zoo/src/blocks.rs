@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
-use burn::tensor::activation::log_softmax;
+use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 
 /// `size` pixels of padding on every side.
@@ -19,6 +19,14 @@ pub(crate) fn conv(channels: [usize; 2], kernel: usize, stride: usize) -> Conv2d
         .with_stride([stride, stride])
         .with_padding(around(kernel / 2))
         .with_bias(false)
+}
+
+/// `conv` with `dilation - 1` pixels left out between those that its filter sees, and
+/// padding in proportion.
+pub(crate) fn dilated(conv: Conv2dConfig, dilation: usize) -> Conv2dConfig {
+    let padding = conv.kernel_size[0] / 2 * dilation;
+    conv.with_dilation([dilation, dilation])
+        .with_padding(around(padding))
 }
 
 /// A square max-pooling.
@@ -103,6 +111,14 @@ fn interpolation(from: usize, to: usize) -> TensorData {
 /// the labels `[batch, 1, height, width]`, without rearranging the scores.
 pub(crate) fn cross_entropy_per_pixel(scores: Tensor<4>, labels: Tensor<4, Int>) -> Tensor<1> {
     log_softmax(scores, 1).gather(1, labels).mean().neg()
+}
+
+/// The cross-entropy of each of the `logits` against the probability `targets`.
+pub(crate) fn binary_cross_entropy<const D: usize>(
+    logits: Tensor<D>,
+    targets: Tensor<D>,
+) -> Tensor<D> {
+    targets.neg().add_scalar(1.0) * logits.clone() - log_sigmoid(logits)
 }
 
 #[cfg(test)]

@@ -162,6 +162,13 @@ pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
     }
 }
 
+/// `module` with the parameters frozen, and the statistics of normalisations fixed,
+/// whose paths match any of `patterns`.
+pub(crate) fn frozen_where<M: Module>(module: M, patterns: &[&str]) -> M {
+    let group = ParamGroup::from_any_regexes(patterns.to_vec());
+    module.freeze_group(group.expect("patterns of this crate are regular expressions"))
+}
+
 /// The tensors of a batch.
 pub trait Batch {
     /// Shows each of them to `watcher`.
