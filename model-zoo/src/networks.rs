@@ -103,6 +103,7 @@ zoo! {
     unet::UNet,
     dcgan::Dcgan,
     deeplab::DeepLab,
+    pix2pixhd::Pix2PixHd,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
