@@ -104,6 +104,7 @@ zoo! {
     dcgan::Dcgan,
     deeplab::DeepLab,
     pix2pixhd::Pix2PixHd,
+    yolo_v3::YoloV3,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
