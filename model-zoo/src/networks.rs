@@ -105,6 +105,7 @@ zoo! {
     deeplab::DeepLab,
     pix2pixhd::Pix2PixHd,
     yolo_v3::YoloV3,
+    nasnet::NasNet,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
