@@ -106,6 +106,7 @@ zoo! {
     pix2pixhd::Pix2PixHd,
     yolo_v3::YoloV3,
     nasnet::NasNet,
+    mask_rcnn::MaskRcnn,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
