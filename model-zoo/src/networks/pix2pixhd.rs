@@ -281,11 +281,10 @@ impl Network for Pix2PixHd {
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
         // The generator halves so often, and mirrors at least two rows of what remains.
-        let halvings = match Pix2PixHdConfig::published(variant.name).generator {
-            GeneratorConfig {
-                halvings, enhancer, ..
-            } => halvings + usize::from(enhancer.is_some()),
-        };
+        let GeneratorConfig {
+            halvings, enhancer, ..
+        } = Pix2PixHdConfig::published(variant.name).generator;
+        let halvings = halvings + usize::from(enhancer.is_some());
         let unit = 1 << halvings;
         job.check_image(
             format!("a multiple of {unit}, at least {}, each way", 2 * unit),
