@@ -153,8 +153,8 @@ mod tests {
     use crate::{Request, toy};
 
     const TINY: AlexNetConfig = AlexNetConfig {
-        channels: [4, 8, 8, 8, 8],
-        hidden: 16,
+        channels: [8, 16, 16, 16, 16],
+        hidden: 256,
         classes: 10,
     };
 

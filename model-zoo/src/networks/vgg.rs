@@ -238,9 +238,9 @@ mod tests {
 
     fn tiny(batch_norm: bool) -> VggConfig {
         VggConfig {
-            stages: vec![(1, 4), (1, 4), (2, 8), (2, 8), (2, 8)],
+            stages: vec![(1, 16), (1, 16), (1, 16), (1, 16), (2, 16)],
             batch_norm,
-            hidden: 16,
+            hidden: 256,
             classes: 10,
         }
     }

@@ -229,10 +229,12 @@ fn train<W: Watcher>(
         steps,
         watcher,
         |device| {
-            let random = |shape| Tensor::<4>::random(shape, Distribution::Default, device);
-            let targets =
-                |n: usize| random([batch, ANCHORS * numbers, height / n, width / n]);
-            let images = random([batch, 3, height, width]);
+            let images = [batch, 3, height, width];
+            let images = Tensor::<4>::random(images, Distribution::Default, device);
+            let targets = |n: usize| {
+                let shape = [batch, ANCHORS * numbers, height / n, width / n];
+                Tensor::<4>::full(shape, 0.5, device)
+            };
             (images, targets(32), targets(16), targets(8))
         },
         |network, (images, coarse, middle, fine)| {

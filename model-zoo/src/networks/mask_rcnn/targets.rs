@@ -38,10 +38,9 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// A batch of random ones, of the sizes that `config` and `job` say.
+    /// A batch with places drawn at random, of the sizes that `config` and `job` say.
     pub fn random(config: &MaskRcnnConfig, job: &Job, device: &Device) -> Self {
         let ([height, width], batch) = (job.image(), job.batch);
-        let numbers = |shape| Tensor::<2>::random(shape, Distribution::Default, device);
         let places: usize = (0..=LEVELS)
             .map(|level| height.div_ceil(stride(level)) * width.div_ceil(stride(level)))
             .sum();
@@ -52,13 +51,13 @@ impl Targets {
         Self {
             images: Tensor::random([batch, 3, height, width], Distribution::Default, device),
             anchors: Tensor::random([anchors], Distribution::Uniform(0.0, last), device),
-            anchor_objects: Tensor::random([anchors], Distribution::Bernoulli(0.5), device),
-            anchor_boxes: numbers([anchors / 2, 4]),
+            anchor_objects: Tensor::ones([anchors], device),
+            anchor_boxes: Tensor::zeros([anchors / 2, 4], device),
             regions: corners(regions, [height, width], device),
             classes: Tensor::zeros([regions], device),
-            boxes: numbers([objects, 4]),
+            boxes: Tensor::zeros([objects, 4], device),
             objects: corners(objects, [height, width], device),
-            masks: Tensor::random([objects, 1, 28, 28], Distribution::Bernoulli(0.5), device),
+            masks: Tensor::ones([objects, 1, 28, 28], device),
         }
     }
 }
