@@ -76,15 +76,28 @@ pub(crate) fn drop_path(x: Tensor<4>, keep: f64) -> Tensor<4> {
 /// `x` `[batch, channels, height, width]` resized to `size` by bilinear interpolation,
 /// pixels being areas (torch's `align_corners=False`).
 ///
-/// burn's own interpolation has no backward pass in this mode on GPUs. Resizing is
-/// linear and separable, so this multiplies by two small constant matrices instead:
-/// nothing is kept for the backward pass but those, and the rows that are already
-/// resized exist for a moment.
+/// burn's own interpolation has no backward pass in this mode on GPUs.
 pub(crate) fn bilinear(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
+    let [_, _, height, width] = x.dims();
+    separable(
+        x,
+        interpolation(height, size[0]),
+        interpolation(width, size[1]),
+    )
+}
+
+/// `rows` x `x` x `columns` transposed, for each channel of `x` `[batch, channels, height,
+/// width]` and constant matrices `[height', height]` and `[width', width]`.
+///
+/// A linear filter that works on rows and columns apart. Nothing is kept for the backward
+/// pass but the two matrices, and the rows that are already filtered exist for a moment;
+/// of a convolution with a constant kernel burn would keep the input.
+pub(crate) fn separable(x: Tensor<4>, rows: TensorData, columns: TensorData) -> Tensor<4> {
     let device = x.device();
     let [batch, channels, height, width] = x.dims();
-    let rows = Tensor::<2>::from_data(interpolation(height, size[0]), &device);
-    let columns = Tensor::<2>::from_data(interpolation(width, size[1]), &device);
+    let rows = Tensor::<2>::from_data(rows, &device);
+    let columns = Tensor::<2>::from_data(columns, &device);
+    let size = [rows.dims()[0], columns.dims()[0]];
     let wide = x
         .reshape([batch * channels * height, width])
         .matmul(columns.transpose())
