@@ -39,10 +39,8 @@ const PHASES: [Phase; 5] = [
 
 /// The recording of a program that does `acts`; its phases come in the usual order.
 fn recording(acts: &[Act]) -> Recording {
-    let mut recording = Recording {
-        kernels: vec!["kernel"],
-        ..Recording::default()
-    };
+    let mut recording = Recording::default();
+    recording.kernels.push("kernel");
     let mut live: Vec<BufferId> = Vec::new();
     let mut phase = 0;
     for act in acts {

@@ -274,6 +274,38 @@ impl Request {
 }
 
 impl Job {
+    /// Checks that an image is at least `side` pixels high and wide.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] if it is not.
+    pub(crate) fn image_at_least(&self, side: usize) -> Result<(), Error> {
+        self.check_image(format!("at least {side}x{side}"), |[height, width]| {
+            height.min(width) >= side
+        })
+    }
+
+    /// Checks that an image is what `must` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] if it is not.
+    pub(crate) fn check_image(
+        &self,
+        must: String,
+        holds: impl Fn([usize; 2]) -> bool,
+    ) -> Result<(), Error> {
+        let [height, width] = self.image();
+        if holds([height, width]) {
+            return Ok(());
+        }
+        Err(Error::Size {
+            what: "--image",
+            must,
+            got: format!("{height}x{width}"),
+        })
+    }
+
     /// Height and width of an image, in pixels.
     ///
     /// # Panics

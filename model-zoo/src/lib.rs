@@ -11,6 +11,7 @@
 #![recursion_limit = "256"]
 
 mod blocks;
+mod classify;
 mod error;
 mod job;
 mod mixed;
@@ -23,7 +24,7 @@ mod watcher;
 
 pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
-pub use networks::{Network, check, find, train, variants};
+pub use networks::{Network, check, find, frozen_paths, train, variants};
 pub use trainee::{Batch, Trainee, frozen, supervised};
 pub use variant::{Counts, Variant};
 pub use watcher::{Phase, Unwatched, Watcher};

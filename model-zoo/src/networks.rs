@@ -16,6 +16,12 @@ pub trait Network {
     /// [`Error::Size`] with what the size must be.
     fn check(variant: &Variant, job: &Job) -> Result<(), Error>;
 
+    /// Regular expressions of the paths whose parameters the recipe itself freezes. A
+    /// path begins with the name of the module if the step has several.
+    fn frozen_paths(_variant: &Variant) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Trains `variant` on `device` for `steps` optimizer steps, or rounds of them where
     /// the recipe goes from one loss to the next.
     ///
@@ -58,6 +64,15 @@ macro_rules! zoo {
             }
         }
 
+        /// Regular expressions of the paths whose parameters the recipe of `variant`
+        /// itself freezes.
+        pub fn frozen_paths(variant: &Variant) -> &'static [&'static str] {
+            match variant.file {
+                $(stringify!($file) => <$file::$network as Network>::frozen_paths(variant),)+
+                other => unreachable!("no file of the zoo is called {other}"),
+            }
+        }
+
         /// Trains `variant` on `device` for `steps` optimizer steps.
         ///
         /// # Errors
@@ -95,6 +110,18 @@ zoo! {
     conv_s2s::ConvS2S,
     xlm::Xlm,
     mt_dnn::MtDnn,
+    vgg::Vgg,
+    alexnet::AlexNet,
+    mobilenet_v2::MobileNetV2,
+    efficientnet::EfficientNet,
+    unet::UNet,
+    dcgan::Dcgan,
+    deeplab::DeepLab,
+    pix2pixhd::Pix2PixHd,
+    yolo_v3::YoloV3,
+    nasnet::NasNet,
+    mask_rcnn::MaskRcnn,
+    stylegan::StyleGan,
 }
 
 /// The variant called `name`, whatever its capitals and separators.
@@ -135,7 +162,7 @@ fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::{Module, ModuleVisitor, Param};
+    use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
     use burn::optim::GradientsParams;
     use burn::tensor::Tensor;
     use burn::tensor::kind::Basic;
@@ -144,14 +171,18 @@ mod tests {
     use crate::{Counts, Phase, Request};
 
     /// Counts what a step trains, and stops it before any parameter exists.
-    struct Count(Counts);
+    struct Count {
+        counts: Counts,
+        /// A lazy parameter does not say whether it is frozen, so the variant does.
+        frozen: Vec<ParamGroup>,
+    }
 
     impl Watcher for Count {
         type Stop = ();
 
-        fn module<M: Module>(&mut self, _name: &str, module: &M) {
+        fn module<M: Module>(&mut self, name: &str, module: &M) {
             struct Visit<'a> {
-                counts: &'a mut Counts,
+                count: &'a mut Count,
                 path: Vec<String>,
             }
             impl ModuleVisitor for Visit<'_> {
@@ -163,22 +194,23 @@ mod tests {
                 }
                 fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                     let elements = param.lazy_shape().num_elements() as u64;
-                    let frozen = param.is_initialized() && !param.val().is_require_grad();
-                    if frozen {
-                        let name = self.path.last().map(String::as_str);
-                        if matches!(name, Some("running_mean" | "running_var")) {
-                            self.counts.buffers += elements;
-                        }
-                    } else {
-                        self.counts.trainable += elements;
-                        self.counts.tensors += 1;
+                    let exists = param.is_initialized() && !param.val().is_require_grad();
+                    let path = self.path.join(".");
+                    let is_in = |group: &ParamGroup| group.matches(&param.id, Some(&path));
+                    if exists {
+                        // burn makes what is not trained, such as running statistics, at once.
+                        self.count.counts.buffers += elements;
+                    } else if !self.count.frozen.iter().any(is_in) {
+                        self.count.counts.trainable += elements;
+                        self.count.counts.tensors += 1;
                     }
                 }
             }
-            module.visit(&mut Visit {
-                counts: &mut self.0,
-                path: Vec::new(),
-            });
+            let path = match name {
+                "" => Vec::new(),
+                name => vec![name.to_string()],
+            };
+            module.visit(&mut Visit { count: self, path });
         }
 
         fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
@@ -199,13 +231,19 @@ mod tests {
         let device = Device::flex().autodiff();
         for variant in variants() {
             let job = Request::default().resolve(&variant).unwrap();
-            let mut count = Count(Counts {
-                trainable: 0,
-                tensors: 0,
-                buffers: 0,
-            });
+            let mut count = Count {
+                counts: Counts {
+                    trainable: 0,
+                    tensors: 0,
+                    buffers: 0,
+                },
+                frozen: frozen_paths(&variant)
+                    .iter()
+                    .map(|path| ParamGroup::from_regex(path).unwrap())
+                    .collect(),
+            };
             assert!(train(&variant, &job, &device, 1, &mut count).is_err());
-            assert_eq!(count.0, variant.counts, "{}", variant.name);
+            assert_eq!(count.counts, variant.counts, "{}", variant.name);
         }
     }
 

@@ -1,13 +1,27 @@
 //! For the tests of the networks: a step that really trains, small, on the CPU.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
-use crate::{Job, Phase, Request, Watcher, check, find, train};
+use crate::{Error, Input, Job, Phase, Request, Watcher, check, find, train};
+
+const STEPS: usize = 6;
+
+/// Held while a test trains: all tests draw from one random generator.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// One of the losses of a step that has several.
+pub(crate) struct Kind {
+    /// Its place among them.
+    pub which: usize,
+    /// How many there are.
+    pub of: usize,
+}
 
 /// Remembers the losses, and makes every batch the same by seeding before each.
 pub(crate) struct Losses {
@@ -25,12 +39,17 @@ impl Losses {
         }
     }
 
-    /// Asserts that there were several losses, all finite, the last below the first.
-    pub fn assert_fall(&self) {
+    /// Asserts that all losses are finite and that the last is below the second: in the
+    /// first step the parameters are drawn too, so that its batch is another one. If a
+    /// step has several losses, `kind` says which of how many is looked at.
+    pub fn assert_fall(&self, kind: Kind) {
         let losses = &self.losses;
-        assert!(losses.len() > 1, "{losses:?}");
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-        assert!(losses.last() < losses.first(), "{losses:?}");
+        let same: Vec<_> = losses.iter().skip(kind.which).step_by(kind.of).collect();
+        let [_, first, .., last] = same[..] else {
+            panic!("too few steps: {losses:?}");
+        };
+        assert!(last < first, "{losses:?}");
     }
 }
 
@@ -58,26 +77,52 @@ impl Watcher for Losses {
 /// Trains the variant called `name` on one small batch: the loss must fall.
 pub(crate) fn trains(name: &str, request: &Request) {
     let variant = find(name).expect("a variant of the zoo");
-    falls(name, request, |job, device, losses| {
-        train(&variant, job, device, 4, losses)
+    falls(name, request, |job, device, steps, losses| {
+        train(&variant, job, device, steps, losses)
     });
 }
 
-/// Runs `train` with the recipe of the variant called `name`, for a network that is
-/// a small copy of it: the loss must fall.
+/// Trains with `train`, for a `request` made to the variant called `name`, on one
+/// small batch: the loss must fall.
 pub(crate) fn falls(
     name: &str,
     request: &Request,
-    train: impl FnOnce(&Job, &Device, &mut Losses) -> Result<(), Infallible>,
+    train: impl FnOnce(&Job, &Device, usize, &mut Losses) -> Result<(), Infallible>,
+) {
+    one_falls(Kind { which: 0, of: 1 }, name, request, train);
+}
+
+/// As [`falls`], for a step that has several losses.
+pub(crate) fn one_falls(
+    kind: Kind,
+    name: &str,
+    request: &Request,
+    train: impl FnOnce(&Job, &Device, usize, &mut Losses) -> Result<(), Infallible>,
 ) {
     let variant = find(name).expect("a variant of the zoo");
     let job = request
         .resolve(&variant)
         .expect("a request that can be met");
+    let alone = ALONE.lock();
     let device = Device::flex().autodiff();
     let mut losses = Losses::on(&device);
-    let Ok(()) = train(&job, &device, &mut losses);
-    losses.assert_fall();
+    let Ok(()) = train(&job, &device, STEPS, &mut losses);
+    drop(alone);
+    losses.assert_fall(kind);
+}
+
+/// Why the variant called `name` cannot be trained on images of this size.
+pub(crate) fn refusal(name: &str, image: [usize; 2]) -> Error {
+    let variant = find(name).expect("a variant of the zoo");
+    let request = Request {
+        input: Input {
+            image: Some(image),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).expect("sizes above zero");
+    check(&variant, &job).expect_err("a size that does not fit")
 }
 
 /// Asserts that the variant called `name` accepts sequences of `limit` and no longer.

@@ -13,21 +13,32 @@ const LEARNING_RATE: f64 = 1e-3;
 
 /// A module that is being trained, with its optimizer.
 pub struct Trainee<M: Module> {
+    name: &'static str,
     module: M,
     optimizer: ModuleOptimizer,
     /// The fp32 weights of mixed precision.
     master: Option<Master>,
+    /// The gradients that wait for the next step.
+    gradients: GradientsAccumulator<M>,
 }
 
 impl<M: Module> Trainee<M> {
     /// `module` under the optimizer that `job` names; what `job` freezes gets no gradient.
     pub fn new(module: M, job: &Job) -> Self {
-        let module = frozen(module, &job.freeze);
+        Self::named("", module, job)
+    }
+
+    /// One of several modules of a training step: as [`Trainee::new`], but paths of
+    /// parameters begin with `name`.
+    pub fn named(name: &'static str, module: M, job: &Job) -> Self {
+        let module = frozen(module, &below(name, &job.freeze));
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
             optimizer: job.optimizer.init(&module),
+            name,
             module,
             master,
+            gradients: GradientsAccumulator::new(),
         }
     }
 
@@ -36,9 +47,18 @@ impl<M: Module> Trainee<M> {
         &self.module
     }
 
+    /// Shows the module to `watcher`.
+    pub fn show<W: Watcher>(&self, watcher: &mut W) {
+        watcher.module(self.name, &self.module);
+    }
+
     /// The gradients of `loss` with respect to the module's parameters; in mixed
-    /// precision they are those of the scaled loss, in 16 bits.
+    /// precision they are those of the scaled loss, in 16 bits. None if everything that
+    /// the loss depends on is frozen.
     pub fn gradients(&self, loss: &Tensor<1>) -> GradientsParams {
+        if !loss.is_tracked() {
+            return GradientsParams::new();
+        }
         let gradients = match &self.master {
             None => loss.backward(),
             Some(_) => Master::scaled(loss).backward(),
@@ -51,67 +71,111 @@ impl<M: Module> Trainee<M> {
     /// # Errors
     ///
     /// What the watcher stopped with.
-    pub fn step<B: Batch, W: Watcher>(
-        self,
+    pub fn train<B: Batch, W: Watcher>(
+        mut self,
         job: &Job,
         device: &Device,
         watcher: &mut W,
         batch: impl Fn(&Device) -> B,
         loss: impl Fn(&M, B) -> Tensor<1>,
     ) -> Result<Self, W::Stop> {
-        let mut accumulator = GradientsAccumulator::new();
         for _ in 0..job.accumulate {
             let inputs = batch(device);
             inputs.show(watcher);
             watcher.end(Phase::Data)?;
 
             let loss = loss(&self.module, inputs);
-            watcher.loss(&loss);
-            watcher.module("", &self.module);
-            watcher.end(Phase::Forward)?;
-
-            let gradients = self.gradients(&loss);
-            watcher.gradients(&self.module, &gradients);
-            watcher.end(Phase::Backward)?;
-            accumulator.accumulate(&self.module, gradients);
+            self.show(watcher);
+            self.backward(loss, watcher)?;
         }
-        let updated = self.update(accumulator.grads());
-        watcher.module("", &updated.module);
+        self.step(watcher)
+    }
+
+    /// Ends the forward phase with `loss` and passes backward from it; the gradients are
+    /// added to those that wait for [`Trainee::step`].
+    ///
+    /// # Errors
+    ///
+    /// What the watcher stopped with.
+    pub fn backward<W: Watcher>(
+        &mut self,
+        loss: Tensor<1>,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        watcher.loss(&loss);
+        watcher.end(Phase::Forward)?;
+        let gradients = self.gradients(&loss);
+        watcher.gradients(&self.module, &gradients);
+        watcher.end(Phase::Backward)?;
+        self.gradients.accumulate(&self.module, gradients);
+        Ok(())
+    }
+
+    /// One optimizer step with the gradients that wait for it.
+    ///
+    /// # Errors
+    ///
+    /// What the watcher stopped with.
+    pub fn step<W: Watcher>(mut self, watcher: &mut W) -> Result<Self, W::Stop> {
+        let gradients = self.gradients.grads();
+        let updated = self.update(gradients);
+        updated.show(watcher);
         watcher.end(Phase::Optimizer)?;
         Ok(updated)
     }
 
-    /// One optimizer step.
+    /// One optimizer step with `gradients`.
     pub fn update(self, gradients: GradientsParams) -> Self {
         let Self {
+            name,
             module,
             mut optimizer,
             master,
+            gradients: waiting,
         } = self;
-        let Some(master) = master else {
-            let module = optimizer.step(LEARNING_RATE, module, gradients);
-            return Self {
-                module,
-                optimizer,
-                master: None,
-            };
+        let (module, master) = match master {
+            None => (optimizer.step(LEARNING_RATE, module, gradients), None),
+            Some(master) => {
+                let gradients = Master::unscaled(&module, gradients);
+                let wide = optimizer.step(LEARNING_RATE, master.into_module(&module), gradients);
+                let master = Master::of(&wide);
+                (master.narrowed(module), Some(master))
+            }
         };
-        let gradients = Master::unscaled(&module, gradients);
-        let wide = optimizer.step(LEARNING_RATE, master.into_module(&module), gradients);
-        let master = Master::of(&wide);
         Self {
-            module: master.narrowed(module),
+            name,
+            module,
             optimizer,
-            master: Some(master),
+            master,
+            gradients: waiting,
         }
     }
 }
 
+/// Those of `prefixes` that lie within the module called `name`, as paths from there.
+fn below(name: &str, prefixes: &[String]) -> Vec<String> {
+    if name.is_empty() {
+        return prefixes.to_vec();
+    }
+    prefixes
+        .iter()
+        .filter_map(|prefix| prefix.strip_prefix(name))
+        .filter_map(|path| match path {
+            "" => Some(""),
+            _ => path.strip_prefix('.'),
+        })
+        .map(String::from)
+        .collect()
+}
+
 /// `module` with the parameters below any of `prefixes` frozen: they get no
-/// gradient and no optimizer state.
+/// gradient and no optimizer state. Everything is below the empty prefix.
 pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
     if prefixes.is_empty() {
         return module;
+    }
+    if prefixes.iter().any(String::is_empty) {
+        return module.no_grad();
     }
     let patterns = prefixes
         .iter()
@@ -121,6 +185,13 @@ pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
         // A prefix that is no path matches no parameter.
         Err(_) => module,
     }
+}
+
+/// `module` with the parameters frozen, and the statistics of normalisations fixed,
+/// whose paths match any of `patterns`.
+pub(crate) fn frozen_where<M: Module>(module: M, patterns: &[&str]) -> M {
+    let group = ParamGroup::from_any_regexes(patterns.to_vec());
+    module.freeze_group(group.expect("patterns of this crate are regular expressions"))
 }
 
 /// The tensors of a batch.
@@ -167,10 +238,10 @@ where
     W: Watcher,
 {
     let mut trainee = Trainee::new(module, job);
-    watcher.module("", trainee.module());
+    trainee.show(watcher);
     watcher.end(Phase::Init)?;
     for _ in 0..steps {
-        trainee = trainee.step(job, device, watcher, &batch, &loss)?;
+        trainee = trainee.train(job, device, watcher, &batch, &loss)?;
     }
     Ok(())
 }

@@ -373,7 +373,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("awd-lstm-ptb", &request, |job, device, losses| {
+        toy::falls("awd-lstm-ptb", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 16, losses)
         });
     }

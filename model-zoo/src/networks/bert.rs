@@ -406,10 +406,10 @@ mod tests {
 
     #[test]
     fn trains() {
-        toy::falls("bert-base", &request(), |job, device, losses| {
+        toy::falls("bert-base", &request(), |job, device, _, losses| {
             train_classifier(&tiny(), job, device, 4, losses)
         });
-        toy::falls("bert-base-pretraining", &request(), |job, device, losses| {
+        toy::falls("bert-base-pretraining", &request(), |job, device, _, losses| {
             train_pretraining(&tiny(), job, device, 4, losses)
         });
     }

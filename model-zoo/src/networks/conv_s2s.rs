@@ -414,7 +414,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("convs2s-en-de", &request, |job, device, losses| {
+        toy::falls("convs2s-en-de", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 8, losses)
         });
     }

@@ -404,7 +404,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("elmo-bilm", &request, |job, device, losses| {
+        toy::falls("elmo-bilm", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 16, losses)
         });
     }

@@ -229,7 +229,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("gpt2", &request, |job, device, losses| {
+        toy::falls("gpt2", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

@@ -185,7 +185,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("infersent", &request, |job, device, losses| {
+        toy::falls("infersent", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

@@ -343,7 +343,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("tinyllama-1.1b", &request, |job, device, losses| {
+        toy::falls("tinyllama-1.1b", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

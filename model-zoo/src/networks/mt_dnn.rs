@@ -222,7 +222,7 @@ fn train_on<W: Watcher>(
             let loss = |network: &MtDnn, (words, segments, padding, labels)| {
                 task_loss(network.forward(task, words, segments, padding), labels)
             };
-            trainee = trainee.step(job, device, watcher, sentences, loss)?;
+            trainee = trainee.train(job, device, watcher, sentences, loss)?;
         }
     }
     Ok(())
@@ -327,7 +327,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("mt-dnn-large", &request, |job, device, losses| {
+        toy::falls("mt-dnn-large", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 6, losses)
         });
     }

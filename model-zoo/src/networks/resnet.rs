@@ -9,14 +9,14 @@
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d, Relu};
-use burn::tensor::{Device, Distribution, Int, Tensor, s};
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
+use burn::tensor::{Device, Tensor, s};
 
 use super::Network;
-use crate::blocks::conv;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::blocks::{conv, dilated, max_pool};
+use crate::classify::classify;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`ResNet`] is made.
 #[derive(Clone, Debug)]
@@ -29,13 +29,16 @@ pub(crate) struct ResNetConfig {
     pub bottleneck: bool,
     /// The stem and the shortcuts of ImageNet, or those of CIFAR.
     pub imagenet: bool,
-    /// Classes of the output.
-    pub classes: usize,
+    /// For each stage, whether it widens its filters instead of halving the resolution
+    /// (torchvision's `replace_stride_with_dilation`).
+    pub dilated: [bool; 4],
+    /// Classes of the output; `None` for the stages alone.
+    pub classes: Option<usize>,
 }
 
 impl ResNetConfig {
     /// The published network called `name`.
-    fn published(name: &str, classes: usize) -> Self {
+    pub fn published(name: &str, classes: Option<usize>) -> Self {
         let (blocks, bottleneck) = match name {
             "resnet-18" => (vec![2, 2, 2, 2], false),
             "resnet-34" => (vec![3, 4, 6, 3], false),
@@ -53,12 +56,13 @@ impl ResNetConfig {
             width: if imagenet { 64 } else { 16 },
             bottleneck,
             imagenet,
+            dilated: [false; 4],
             classes,
         }
     }
 
     /// Channels that leave stage `stage`.
-    fn channels(&self, stage: usize) -> usize {
+    pub fn channels(&self, stage: usize) -> usize {
         (self.width << stage) * if self.bottleneck { 4 } else { 1 }
     }
 
@@ -70,17 +74,23 @@ impl ResNetConfig {
             0 => self.width,
             _ => self.channels(stage - 1),
         };
+        let stride = if stage == 0 { 1 } else { 2 };
+        // A stage that does not halve spreads its filters; its first block still has
+        // the spread of the stage before.
+        let spread = |stages: &[bool]| 1 << stages.iter().filter(|&&dilated| dilated).count();
         let first = BlockConfig {
             entering,
             width: self.width << stage,
             leaving: self.channels(stage),
-            stride: if stage == 0 { 1 } else { 2 },
+            stride: if self.dilated[stage] { 1 } else { stride },
+            dilation: spread(&self.dilated[..stage]),
             bottleneck: self.bottleneck,
             projection: self.imagenet,
         };
         let further = BlockConfig {
             entering: first.leaving,
             stride: 1,
+            dilation: spread(&self.dilated[..=stage]),
             ..first
         };
         (0..blocks)
@@ -92,7 +102,7 @@ impl ResNetConfig {
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> ResNet {
         let (stem, pool) = match self.imagenet {
-            true => (conv([3, self.width], 7, 2), Some(stem_pool())),
+            true => (conv([3, self.width], 7, 2), Some(max_pool(3, 2, 1))),
             false => (conv([3, self.width], 3, 1), None),
         };
         ResNet {
@@ -105,16 +115,11 @@ impl ResNetConfig {
             layer3: self.stage(2, device),
             layer4: self.stage(3, device),
             avgpool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
-            fc: LinearConfig::new(self.channels(self.blocks.len() - 1), self.classes).init(device),
+            fc: self.classes.map(|classes| {
+                LinearConfig::new(self.channels(self.blocks.len() - 1), classes).init(device)
+            }),
         }
     }
-}
-
-fn stem_pool() -> MaxPool2d {
-    MaxPool2dConfig::new([3, 3])
-        .with_strides([2, 2])
-        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-        .init()
 }
 
 /// A residual network; the fields have torchvision's names.
@@ -129,25 +134,36 @@ pub(crate) struct ResNet {
     layer3: Vec<Block>,
     layer4: Vec<Block>,
     avgpool: AdaptiveAvgPool2d,
-    fc: Linear,
+    fc: Option<Linear>,
 }
 
 impl ResNet {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`; without
+    /// classes the means over each map of the last stage.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let [.., x] = self.stages(images);
+        let x = self.avgpool.forward(x).flatten(1, 3);
+        match &self.fc {
+            Some(fc) => fc.forward(x),
+            None => x,
+        }
+    }
+
+    /// What leaves each stage for the images `[batch, 3, height, width]`. CIFAR networks
+    /// have nothing in the fourth.
+    pub fn stages(&self, images: Tensor<4>) -> [Tensor<4>; 4] {
         let x = self.conv1.forward(images);
         let x = self.relu.forward(self.bn1.forward(x));
         let mut x = match &self.maxpool {
             Some(pool) => pool.forward(x),
             None => x,
         };
-        for stage in [&self.layer1, &self.layer2, &self.layer3, &self.layer4] {
+        [&self.layer1, &self.layer2, &self.layer3, &self.layer4].map(|stage| {
             for block in stage {
-                x = block.forward(x);
+                x = block.forward(x.clone());
             }
-        }
-        let x = self.avgpool.forward(x);
-        self.fc.forward(x.flatten(1, 3))
+            x.clone()
+        })
     }
 }
 
@@ -157,6 +173,8 @@ struct BlockConfig {
     width: usize,
     leaving: usize,
     stride: usize,
+    /// Distance between the pixels that a 3x3 filter of a bottleneck sees.
+    dilation: usize,
     bottleneck: bool,
     projection: bool,
 }
@@ -179,7 +197,7 @@ impl BlockConfig {
         let (first, second, third) = match self.bottleneck {
             true => (
                 conv([self.entering, self.width], 1, 1),
-                conv([self.width, self.width], 3, self.stride),
+                dilated(conv([self.width, self.width], 3, self.stride), self.dilation),
                 Some(conv([self.width, self.leaving], 1, 1)),
             ),
             false => (
@@ -326,26 +344,8 @@ impl Network for ResNet {
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let ([height, width], batch) = (job.image(), job.batch);
-        supervised(
-            ResNetConfig::published(variant.name, job.classes()).init(device),
-            job,
-            device,
-            steps,
-            watcher,
-            |device| {
-                let images =
-                    Tensor::<4>::random([batch, 3, height, width], Distribution::Default, device);
-                let labels = Tensor::<1, Int>::zeros([batch], device);
-                (images, labels)
-            },
-            |network, (images, labels)| {
-                let scores = network.forward(images);
-                CrossEntropyLossConfig::new()
-                    .init(&scores.device())
-                    .forward(scores, labels)
-            },
-        )
+        let network = ResNetConfig::published(variant.name, Some(job.classes())).init(device);
+        classify(network, job, device, steps, watcher, ResNet::forward)
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn scores_have_a_row_for_each_image() {
         let device = Device::flex();
-        let network = ResNetConfig::published("resnet-20", 10).init(&device);
+        let network = ResNetConfig::published("resnet-20", Some(10)).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }

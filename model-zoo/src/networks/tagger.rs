@@ -270,7 +270,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("bilstm-cnn-crf", &request, |job, device, losses| {
+        toy::falls("bilstm-cnn-crf", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 16, losses)
         });
     }

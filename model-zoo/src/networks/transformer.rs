@@ -259,7 +259,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("transformer-base", &request, |job, device, losses| {
+        toy::falls("transformer-base", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

@@ -418,7 +418,7 @@ mod tests {
             ..Request::default()
         };
         for narrowing in [1, 4] {
-            toy::falls("transformer-xl-base", &request, |job, device, losses| {
+            toy::falls("transformer-xl-base", &request, |job, device, _, losses| {
                 train_on(&tiny(narrowing), job, device, 8, losses)
             });
         }

@@ -236,7 +236,7 @@ mod tests {
             batch: Some(2),
             ..Request::default()
         };
-        toy::falls("vit-b-16", &request, |job, device, losses| {
+        toy::falls("vit-b-16", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

@@ -220,7 +220,7 @@ fn train_on<W: Watcher>(
             let denoise = |network: &Xlm, (noisy, clean)| {
                 network.loss((noisy, language), (clean, language))
             };
-            trainee = trainee.step(job, device, watcher, noisy_and_clean, denoise)?;
+            trainee = trainee.train(job, device, watcher, noisy_and_clean, denoise)?;
         }
         for language in 0..config.languages {
             let other = (language + 1) % config.languages;
@@ -229,7 +229,7 @@ fn train_on<W: Watcher>(
                 let translation = network.translate(there, other, translated(seq));
                 network.loss((translation, other), (sentence, language))
             };
-            trainee = trainee.step(job, device, watcher, sentences, translate_back)?;
+            trainee = trainee.train(job, device, watcher, sentences, translate_back)?;
         }
     }
     Ok(())
@@ -338,7 +338,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("xlm-mt-en-fr", &request, |job, device, losses| {
+        toy::falls("xlm-mt-en-fr", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 2, losses)
         });
     }

@@ -1,0 +1,49 @@
+//! The training step of image classifiers.
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::{Device, Distribution, Int, Tensor};
+
+use crate::{Job, Watcher, supervised};
+
+/// Trains `network` with the cross-entropy of the scores that `forward` gives:
+/// images `[batch, 3, height, width]`, scores `[batch, classes]`.
+///
+/// # Errors
+///
+/// What the watcher stopped with.
+pub(crate) fn classify<M: Module, W: Watcher>(
+    network: M,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+    forward: impl Fn(&M, Tensor<4>) -> Tensor<2>,
+) -> Result<(), W::Stop> {
+    supervised(
+        network,
+        job,
+        device,
+        steps,
+        watcher,
+        |device| labelled_images(job, device),
+        |network, (images, labels)| cross_entropy(forward(network, images), labels),
+    )
+}
+
+/// A batch of images `[batch, 3, height, width]` and their classes `[batch]`.
+pub(crate) fn labelled_images(job: &Job, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
+    let [height, width] = job.image();
+    let shape = [job.batch, 3, height, width];
+    (
+        Tensor::random(shape, Distribution::Default, device),
+        Tensor::zeros([job.batch], device),
+    )
+}
+
+/// The mean cross-entropy of `scores` `[batch, classes]`.
+pub(crate) fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+    CrossEntropyLossConfig::new()
+        .init(&scores.device())
+        .forward(scores, labels)
+}

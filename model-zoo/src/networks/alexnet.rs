@@ -1,0 +1,189 @@
+//! AlexNet, as one tower.
+//!
+//! Paper: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural
+//! networks", arXiv 1404.5997. Reference: pytorch/vision `torchvision/models/alexnet.py`.
+//!
+//! Differences: none.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d};
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, Relu};
+use burn::tensor::{Device, Tensor};
+
+use super::Network;
+use crate::blocks::{around, max_pool};
+use crate::classify::classify;
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+
+/// How an [`AlexNet`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct AlexNetConfig {
+    /// Channels of the five convolutions.
+    pub channels: [usize; 5],
+    /// Width of the two hidden layers of the classifier.
+    pub hidden: usize,
+    /// Classes of the output.
+    pub classes: usize,
+}
+
+/// Height and width of the map that the classifier reads.
+const POOLED: usize = 6;
+
+impl AlexNetConfig {
+    /// The published network.
+    fn published(classes: usize) -> Self {
+        Self {
+            channels: [64, 192, 384, 256, 256],
+            hidden: 4096,
+            classes,
+        }
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> AlexNet {
+        let [a, b, c, d, e] = self.channels;
+        let conv = |channels, kernel, stride, padding| {
+            Conv2dConfig::new(channels, [kernel, kernel])
+                .with_stride([stride, stride])
+                .with_padding(around(padding))
+                .init(device)
+        };
+        AlexNet {
+            conv1: conv([3, a], 11, 4, 2),
+            conv2: conv([a, b], 5, 1, 2),
+            conv3: conv([b, c], 3, 1, 1),
+            conv4: conv([c, d], 3, 1, 1),
+            conv5: conv([d, e], 3, 1, 1),
+            maxpool: max_pool(3, 2, 0),
+            avgpool: AdaptiveAvgPool2dConfig::new([POOLED, POOLED]).init(),
+            fc1: LinearConfig::new(e * POOLED * POOLED, self.hidden).init(device),
+            fc2: LinearConfig::new(self.hidden, self.hidden).init(device),
+            fc3: LinearConfig::new(self.hidden, self.classes).init(device),
+            relu: Relu::new(),
+            dropout: DropoutConfig::new(0.5).init(),
+        }
+    }
+}
+
+/// The network.
+#[derive(Module, Debug)]
+pub(crate) struct AlexNet {
+    conv1: Conv2d,
+    conv2: Conv2d,
+    conv3: Conv2d,
+    conv4: Conv2d,
+    conv5: Conv2d,
+    maxpool: MaxPool2d,
+    avgpool: AdaptiveAvgPool2d,
+    fc1: Linear,
+    fc2: Linear,
+    fc3: Linear,
+    relu: Relu,
+    dropout: Dropout,
+}
+
+impl AlexNet {
+    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let x = self.relu.forward(self.conv1.forward(images));
+        let x = self.maxpool.forward(x);
+        let x = self.relu.forward(self.conv2.forward(x));
+        let x = self.maxpool.forward(x);
+        let x = self.relu.forward(self.conv3.forward(x));
+        let x = self.relu.forward(self.conv4.forward(x));
+        let x = self.relu.forward(self.conv5.forward(x));
+        let x = self.maxpool.forward(x);
+
+        let x = self.avgpool.forward(x).flatten(1, 3);
+        let x = self.fc1.forward(self.dropout.forward(x));
+        let x = self.dropout.forward(self.relu.forward(x));
+        let x = self.relu.forward(self.fc2.forward(x));
+        self.fc3.forward(x)
+    }
+}
+
+impl Network for AlexNet {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: "alexnet",
+            family: "AlexNet",
+            file: "alexnet",
+            paper: "Krizhevsky 2014, One weird trick for parallelizing convolutional neural networks, arXiv 1404.5997",
+            reference: "pytorch/vision torchvision/models/alexnet.py",
+            counts: Counts {
+                trainable: 61_100_840,
+                tensors: 16,
+                buffers: 0,
+            },
+            input: Input {
+                image: Some([224, 224]),
+                classes: Some(1000),
+                ..Input::default()
+            },
+            batch: 128,
+            optimizer: OptimizerKind::Momentum,
+            recipe: "ImageNet, 224x224 crops, batch 128 on one card (table 1 of the paper), cross-entropy, SGD with momentum 0.9, weight decay 5e-4, dropout 0.5",
+            differences: &[
+                "weight decay is left out: it needs no memory that outlives an operation",
+            ],
+        }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        // 63 pixels are 15 after the first convolution, then 7, 3 and 1 after the poolings.
+        job.image_at_least(63)
+    }
+
+    fn train<W: Watcher>(
+        _variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let network = AlexNetConfig::published(job.classes()).init(device);
+        classify(network, job, device, steps, watcher, AlexNet::forward)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    const TINY: AlexNetConfig = AlexNetConfig {
+        channels: [8, 16, 16, 16, 16],
+        hidden: 256,
+        classes: 10,
+    };
+
+    #[test]
+    fn scores_have_a_row_for_each_image() {
+        let device = Device::flex();
+        let scores = TINY.init(&device).forward(Tensor::zeros([2, 3, 63, 70], &device));
+        assert_eq!(scores.dims(), [2, 10]);
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(4),
+            optimizer: Some(OptimizerKind::Adam),
+            input: Input {
+                image: Some([64, 64]),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("alexnet", &request, |job, device, steps, losses| {
+            classify(TINY.init(device), job, device, steps, losses, AlexNet::forward)
+        });
+    }
+
+    #[test]
+    fn an_image_that_the_poolings_would_use_up_is_refused() {
+        let error = toy::refusal("alexnet", [62, 224]);
+        assert_eq!(error.to_string(), "--image must be at least 63x63, not 62x224");
+    }
+}

@@ -1,0 +1,570 @@
+//! NASNet-A Large (6 @ 4032), with the auxiliary classifier it is trained with.
+//!
+//! Paper: Zoph, Vasudevan, Shlens, Le 2018, "Learning Transferable Architectures for
+//! Scalable Image Recognition", arXiv 1707.07012. Reference: tensorflow/models
+//! `research/slim/nets/nasnet/nasnet.py`, in the layer order of timm `models/nasnet.py`.
+//!
+//! Differences:
+//! - The moving average of the weights that the recipe keeps is left out: 356 MiB.
+//! - The paths are dropped as often as at the end of the training, when it is most often.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, MaxPool2d,
+    MaxPool2dConfig,
+};
+use burn::nn::{
+    BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d,
+};
+use burn::tensor::activation::relu;
+use burn::tensor::ops::PadMode;
+use burn::tensor::{Device, Tensor, s};
+
+use super::Network;
+use crate::blocks::drop_path;
+use crate::classify::{cross_entropy, labelled_images};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// Weight of the auxiliary classifier's loss.
+const AUXILIARY_WEIGHT: f64 = 0.4;
+
+/// Probability with which the last cell keeps a path; earlier ones keep more.
+const KEEP_PATH: f64 = 0.7;
+
+/// Stages of normal cells, with a reduction between each and the next.
+const STAGES: usize = 3;
+
+/// How a [`NasNet`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct NasNetConfig {
+    /// Channels of the convolution that reads the image.
+    pub stem: usize,
+    /// Width of the cells of the first stage; each reduction doubles it.
+    pub width: usize,
+    /// Normal cells of each stage.
+    pub cells: usize,
+    /// Channels of the auxiliary classifier's two convolutions.
+    pub auxiliary: [usize; 2],
+    /// Height and width of an image: the auxiliary classifier covers its whole map.
+    pub image: [usize; 2],
+    /// Classes of the output.
+    pub classes: usize,
+}
+
+impl NasNetConfig {
+    /// The published network.
+    fn published(image: [usize; 2], classes: usize) -> Self {
+        Self {
+            stem: 96,
+            width: 168,
+            cells: 6,
+            auxiliary: [128, 768],
+            image,
+            classes,
+        }
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> NasNet {
+        let total = 2 + STAGES * self.cells + STAGES - 1;
+        let mut cells: Vec<Cell> = Vec::with_capacity(total);
+        let mut push = |config: CellConfig| {
+            let keep = 1.0 - (1.0 - KEEP_PATH) * (cells.len() + 1) as f64 / total as f64;
+            cells.push(config.init(keep, device));
+            config.leaving()
+        };
+        // What a cell reads: the last output and the one before.
+        let (mut last, mut before) = (self.stem, self.stem);
+        let stems = [
+            (self.width / 4, Fit::Unchanged),
+            (self.width / 2, Fit::Halved),
+        ];
+        for (width, fit) in stems {
+            let leaving = push(CellConfig {
+                entering: [last, before],
+                width,
+                kind: Kind::Stem,
+                fit,
+            });
+            (last, before) = (leaving, last);
+        }
+        let mut auxiliary_entering = 0;
+        for stage in 0..STAGES {
+            let width = self.width << stage;
+            if stage > 0 {
+                auxiliary_entering = last;
+                last = push(CellConfig {
+                    entering: [last, before],
+                    width,
+                    kind: Kind::Reduction,
+                    fit: Fit::Same,
+                });
+            }
+            for cell in 0..self.cells {
+                let leaving = push(CellConfig {
+                    entering: [last, before],
+                    width,
+                    kind: Kind::Normal,
+                    // The output before the last was not halved yet.
+                    fit: if cell == 0 { Fit::Halved } else { Fit::Same },
+                });
+                (last, before) = (leaving, last);
+            }
+        }
+        let pooled = auxiliary_map(self.image).expect("a size that `check` accepts");
+        let [narrow, wide] = self.auxiliary;
+        NasNet {
+            conv0: Conv2dConfig::new([3, self.stem], [3, 3])
+                .with_stride([2, 2])
+                .with_bias(false)
+                .init(device),
+            norm0: norm(self.stem, device),
+            cells,
+            avgpool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
+            dropout: DropoutConfig::new(0.5).init(),
+            classifier: LinearConfig::new(last, self.classes).init(device),
+            auxiliary: Auxiliary {
+                avgpool: AvgPool2dConfig::new([5, 5]).with_strides([3, 3]).init(),
+                conv1: point([auxiliary_entering, narrow], device),
+                norm1: norm(narrow, device),
+                conv2: Conv2dConfig::new([narrow, wide], pooled)
+                    .with_bias(false)
+                    .init(device),
+                norm2: norm(wide, device),
+                classifier: LinearConfig::new(wide, self.classes).init(device),
+            },
+        }
+    }
+}
+
+/// Height and width of the map that the auxiliary classifier's second convolution covers;
+/// `None` if an image is too small to have one.
+fn auxiliary_map(image: [usize; 2]) -> Option<[usize; 2]> {
+    let side = |pixels: usize| {
+        let stem = pixels.checked_sub(3)? / 2 + 1;
+        let map = (0..STAGES).fold(stem, |size, _| size.div_ceil(2));
+        Some(map.checked_sub(5)? / 3 + 1)
+    };
+    Some([side(image[0])?, side(image[1])?])
+}
+
+fn norm(channels: usize, device: &Device) -> BatchNorm {
+    BatchNormConfig::new(channels)
+        .with_epsilon(1e-3)
+        .init(device)
+}
+
+/// A 1x1 convolution.
+fn point(channels: [usize; 2], device: &Device) -> Conv2d {
+    Conv2dConfig::new(channels, [1, 1])
+        .with_bias(false)
+        .init(device)
+}
+
+/// The network.
+#[derive(Module, Debug)]
+pub(crate) struct NasNet {
+    conv0: Conv2d,
+    norm0: BatchNorm,
+    cells: Vec<Cell>,
+    avgpool: AdaptiveAvgPool2d,
+    dropout: Dropout,
+    classifier: Linear,
+    auxiliary: Auxiliary,
+}
+
+impl NasNet {
+    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`, by the
+    /// classifier and by the auxiliary one.
+    pub fn forward(&self, images: Tensor<4>) -> [Tensor<2>; 2] {
+        let x = self.norm0.forward(self.conv0.forward(images));
+        let (mut last, mut before) = (x.clone(), x);
+        let mut auxiliary = last.clone();
+        for cell in &self.cells {
+            let output = cell.forward(last.clone(), before.clone());
+            if cell.reduces {
+                auxiliary = last;
+            } else {
+                before = last;
+            }
+            last = output;
+        }
+        let auxiliary = self.auxiliary.forward(auxiliary);
+        let x = self.avgpool.forward(relu(last)).flatten(1, 3);
+        [self.classifier.forward(self.dropout.forward(x)), auxiliary]
+    }
+}
+
+/// Classifies by what enters the last reduction.
+#[derive(Module, Debug)]
+struct Auxiliary {
+    avgpool: AvgPool2d,
+    conv1: Conv2d,
+    norm1: BatchNorm,
+    conv2: Conv2d,
+    norm2: BatchNorm,
+    classifier: Linear,
+}
+
+impl Auxiliary {
+    fn forward(&self, x: Tensor<4>) -> Tensor<2> {
+        let x = self.avgpool.forward(relu(x));
+        let x = relu(self.norm1.forward(self.conv1.forward(x)));
+        let x = relu(self.norm2.forward(self.conv2.forward(x)));
+        self.classifier.forward(x.flatten(1, 3))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    /// A reduction; the cell after it reads what the reduction read, not its neighbour.
+    Reduction,
+    /// A reduction at the beginning, which the next cells read as they read any other.
+    Stem,
+}
+
+/// How the output before the last is made as large as the last.
+#[derive(Clone, Copy, Debug)]
+enum Fit {
+    /// It already is, and is read as it is.
+    Unchanged,
+    /// It already is; a 1x1 convolution gives it the cell's width.
+    Same,
+    /// It is twice as large.
+    Halved,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CellConfig {
+    /// Channels of the last output and of the one before.
+    entering: [usize; 2],
+    width: usize,
+    kind: Kind,
+    fit: Fit,
+}
+
+impl CellConfig {
+    fn leaving(&self) -> usize {
+        match self.kind {
+            Kind::Normal => 6 * self.width,
+            Kind::Reduction | Kind::Stem => 4 * self.width,
+        }
+    }
+
+    fn init(&self, keep: f64, device: &Device) -> Cell {
+        let ([last, before], width) = (self.entering, self.width);
+        let left_width = match self.fit {
+            Fit::Unchanged => before,
+            Fit::Same | Fit::Halved => width,
+        };
+        let right = |kernel, stride| Separable::new([width, width], kernel, stride, device);
+        let left = |kernel, stride| Separable::new([left_width, width], kernel, stride, device);
+        let branches = match self.kind {
+            Kind::Normal => vec![right(5, 1), left(3, 1), left(5, 1), left(3, 1), right(3, 1)],
+            Kind::Reduction | Kind::Stem => {
+                vec![right(5, 2), left(7, 2), left(7, 2), left(5, 2), right(3, 1)]
+            }
+        };
+        let stride = if self.kind == Kind::Normal { 1 } else { 2 };
+        Cell {
+            right: Pointwise {
+                conv: point([last, width], device),
+                norm: norm(width, device),
+            },
+            left: match self.fit {
+                Fit::Unchanged => None,
+                Fit::Same => Some(Left::Same(Pointwise {
+                    conv: point([before, width], device),
+                    norm: norm(width, device),
+                })),
+                Fit::Halved => Some(Left::Halved(Halved {
+                    even: point([before, width / 2], device),
+                    odd: point([before, width - width / 2], device),
+                    norm: norm(width, device),
+                })),
+            },
+            branches,
+            average: average(stride),
+            average_after: average(1),
+            max: MaxPool2dConfig::new([3, 3])
+                .with_strides([stride, stride])
+                .with_padding(PaddingConfig2d::Same)
+                .init(),
+            normal: self.kind == Kind::Normal,
+            reduces: self.kind == Kind::Reduction,
+            keep,
+        }
+    }
+}
+
+/// A 3x3 average-pooling that does not count what lies outside the map.
+fn average(stride: usize) -> AvgPool2d {
+    AvgPool2dConfig::new([3, 3])
+        .with_strides([stride, stride])
+        .with_padding(PaddingConfig2d::Same)
+        .with_count_include_pad(false)
+        .init()
+}
+
+/// A normal cell or a reduction (figure 4 of the paper).
+#[derive(Module, Debug)]
+struct Cell {
+    right: Pointwise,
+    left: Option<Left>,
+    /// The separable convolutions, in the order of the figure.
+    branches: Vec<Separable>,
+    average: AvgPool2d,
+    /// The pooling of a reduction that works on what is already reduced.
+    average_after: AvgPool2d,
+    max: MaxPool2d,
+    normal: bool,
+    reduces: bool,
+    keep: f64,
+}
+
+impl Cell {
+    fn forward(&self, last: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
+        let left = match &self.left {
+            None => before,
+            Some(Left::Same(fit)) => fit.forward(before),
+            Some(Left::Halved(fit)) => fit.forward(before),
+        };
+        let right = self.right.forward(last);
+        let drop = |x| drop_path(x, self.keep);
+        let branch =
+            |index: usize, x: &Tensor<4>| drop(self.branches[index].forward(x.clone()));
+        let average = |x: &Tensor<4>| drop(self.average.forward(x.clone()));
+        let max = |x: &Tensor<4>| drop(self.max.forward(x.clone()));
+
+        let outputs = if self.normal {
+            vec![
+                left.clone(),
+                branch(0, &right) + branch(1, &left),
+                branch(2, &left) + branch(3, &left),
+                average(&right) + left.clone(),
+                average(&left) + average(&left),
+                branch(4, &right) + right,
+            ]
+        } else {
+            let first = branch(0, &right) + branch(1, &left);
+            let second = max(&right) + branch(2, &left);
+            let third = average(&right) + branch(3, &left);
+            let fourth = drop(self.average_after.forward(first.clone())) + second.clone();
+            let fifth = branch(4, &first) + max(&right);
+            vec![second, third, fourth, fifth]
+        };
+        Tensor::cat(outputs, 1)
+    }
+}
+
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)]
+enum Left {
+    Same(Pointwise),
+    Halved(Halved),
+}
+
+/// ReLU, 1x1 convolution, batch normalisation.
+#[derive(Module, Debug)]
+struct Pointwise {
+    conv: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Pointwise {
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.norm.forward(self.conv.forward(relu(x)))
+    }
+}
+
+/// Halves a map: one half of the channels from its even pixels, one from its odd ones.
+#[derive(Module, Debug)]
+struct Halved {
+    even: Conv2d,
+    odd: Conv2d,
+    norm: BatchNorm,
+}
+
+impl Halved {
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let x = relu(x);
+        let even = x.clone().slice(s![.., .., ..;2, ..;2]);
+        let odd = x
+            .pad((0, 1, 0, 1), PadMode::Constant(0.0))
+            .slice(s![.., .., 1..;2, 1..;2]);
+        let halves = vec![self.even.forward(even), self.odd.forward(odd)];
+        self.norm.forward(Tensor::cat(halves, 1))
+    }
+}
+
+/// Two depthwise separable convolutions, the first of which may halve the map.
+#[derive(Module, Debug)]
+struct Separable {
+    depthwise1: Conv2d,
+    pointwise1: Conv2d,
+    norm1: BatchNorm,
+    depthwise2: Conv2d,
+    pointwise2: Conv2d,
+    norm2: BatchNorm,
+}
+
+impl Separable {
+    fn new(
+        [entering, leaving]: [usize; 2],
+        kernel: usize,
+        stride: usize,
+        device: &Device,
+    ) -> Self {
+        let depthwise = |channels, stride| {
+            Conv2dConfig::new([channels, channels], [kernel, kernel])
+                .with_stride([stride, stride])
+                .with_groups(channels)
+                .with_padding(PaddingConfig2d::Same)
+                .with_bias(false)
+                .init(device)
+        };
+        Self {
+            depthwise1: depthwise(entering, stride),
+            pointwise1: point([entering, leaving], device),
+            norm1: norm(leaving, device),
+            depthwise2: depthwise(leaving, 1),
+            pointwise2: point([leaving, leaving], device),
+            norm2: norm(leaving, device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let x = self.pointwise1.forward(self.depthwise1.forward(relu(x)));
+        let x = relu(self.norm1.forward(x));
+        let x = self.pointwise2.forward(self.depthwise2.forward(x));
+        self.norm2.forward(x)
+    }
+}
+
+fn train<W: Watcher>(
+    config: &NasNetConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    supervised(
+        config.init(device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| labelled_images(job, device),
+        |network, (images, labels)| {
+            let [scores, auxiliary] = network.forward(images);
+            cross_entropy(scores, labels.clone())
+                + cross_entropy(auxiliary, labels).mul_scalar(AUXILIARY_WEIGHT)
+        },
+    )
+}
+
+impl Network for NasNet {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: "nasnet-a-large",
+            family: "NASNet",
+            file: "nasnet",
+            paper: "Zoph, Vasudevan, Shlens, Le 2018, Learning Transferable Architectures for Scalable Image Recognition, arXiv 1707.07012",
+            reference: "tensorflow/models research/slim/nets/nasnet/nasnet.py",
+            // 88,753,150 in 1,018 tensors and 196,668 without the auxiliary classifier.
+            counts: Counts {
+                trainable: 93_320_934,
+                tensors: 1_026,
+                buffers: 198_460,
+            },
+            input: Input {
+                image: Some([331, 331]),
+                classes: Some(1000),
+                ..Input::default()
+            },
+            batch: 16,
+            optimizer: OptimizerKind::RmsProp,
+            recipe: "ImageNet, 331x331, 16 images a replica (1,600 on 100), cross-entropy with label smoothing 0.1 plus 0.4 of the auxiliary classifier's, RMSProp with decay and momentum 0.9, weight decay 5e-5, dropout 0.5, paths kept with 0.7",
+            differences: &[
+                "the moving average of the weights is left out: 356 MiB",
+                "label smoothing and weight decay are left out: they need no memory that outlives an operation",
+            ],
+        }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        // 67 pixels are 33, 17, 9 and 5 on the way to the auxiliary classifier's pooling.
+        job.check_image("at least 67x67".into(), |image| {
+            auxiliary_map(image).is_some()
+        })
+    }
+
+    fn train<W: Watcher>(
+        _variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = NasNetConfig::published(job.image(), job.classes());
+        train(&config, job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    fn tiny(image: [usize; 2]) -> NasNetConfig {
+        NasNetConfig {
+            stem: 4,
+            width: 8,
+            cells: 1,
+            auxiliary: [4, 8],
+            image,
+            classes: 10,
+        }
+    }
+
+    #[test]
+    fn scores_have_a_row_for_each_image() {
+        let device = Device::flex();
+        let network = tiny([67, 91]).init(&device);
+        for scores in network.forward(Tensor::zeros([2, 3, 67, 91], &device)) {
+            assert_eq!(scores.dims(), [2, 10]);
+        }
+    }
+
+    /// The map that the published auxiliary classifier covers.
+    #[test]
+    fn the_auxiliary_classifier_covers_six_by_six() {
+        assert_eq!(auxiliary_map([331, 331]), Some([6, 6]));
+        assert_eq!(auxiliary_map([66, 331]), None);
+        assert_eq!(auxiliary_map([67, 331]), Some([1, 6]));
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(4),
+            optimizer: Some(OptimizerKind::Adam),
+            input: Input {
+                image: Some([67, 67]),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("nasnet-a-large", &request, |job, device, steps, losses| {
+            train(&tiny([67, 67]), job, device, steps, losses)
+        });
+    }
+
+    #[test]
+    fn an_image_too_small_for_the_auxiliary_classifier_is_refused() {
+        let error = toy::refusal("nasnet-a-large", [331, 64]);
+        assert_eq!(error.to_string(), "--image must be at least 67x67, not 331x64");
+    }
+}

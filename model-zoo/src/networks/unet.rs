@@ -1,0 +1,287 @@
+//! The classic U-Net.
+//!
+//! Paper: Ronneberger, Fischer, Brox 2015, "U-Net: Convolutional Networks for Biomedical
+//! Image Segmentation", arXiv 1505.04597. Reference: section 2 and figure 1 of the paper
+//! (unpadded convolutions, cropped skip connections, no normalisation).
+//!
+//! Differences:
+//! - The per-pixel weights of the loss (equation 1) are left out: one map of the output's
+//!   height and width.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use burn::nn::pool::MaxPool2d;
+use burn::nn::{Dropout, DropoutConfig, Relu};
+use burn::tensor::{Device, Distribution, Tensor, s};
+
+use super::Network;
+use crate::blocks::{cross_entropy_per_pixel, max_pool};
+use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+
+/// Poolings on the way down.
+const DEPTH: usize = 4;
+
+/// How a [`UNet`] is made.
+#[derive(Clone, Debug)]
+pub(crate) struct UNetConfig {
+    /// Channels of the image.
+    pub channels: usize,
+    /// Channels at full resolution; each pooling doubles them.
+    pub width: usize,
+    /// Classes of the output.
+    pub classes: usize,
+}
+
+impl UNetConfig {
+    /// The published network.
+    fn published(classes: usize) -> Self {
+        Self {
+            channels: 1,
+            width: 64,
+            classes,
+        }
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> UNet {
+        let width = |level: usize| self.width << level;
+        let entering = |level: usize| match level {
+            0 => self.channels,
+            _ => width(level - 1),
+        };
+        UNet {
+            down: (0..=DEPTH)
+                .map(|level| DoubleConv::new([entering(level), width(level)], device))
+                .collect(),
+            pool: max_pool(2, 2, 0),
+            dropout: DropoutConfig::new(0.5).init(),
+            up: (0..DEPTH)
+                .rev()
+                .map(|level| Up::new(width(level), device))
+                .collect(),
+            last: Conv2dConfig::new([self.width, self.classes], [1, 1]).init(device),
+        }
+    }
+}
+
+/// The network.
+#[derive(Module, Debug)]
+pub(crate) struct UNet {
+    down: Vec<DoubleConv>,
+    pool: MaxPool2d,
+    dropout: Dropout,
+    up: Vec<Up>,
+    last: Conv2d,
+}
+
+impl UNet {
+    /// Class scores `[batch, classes, height - 184, width - 184]` of the images
+    /// `[batch, channels, height, width]`.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
+        let mut skips = Vec::with_capacity(DEPTH);
+        let mut x = images;
+        for (level, down) in self.down.iter().enumerate() {
+            if level > 0 {
+                skips.push(x.clone());
+                x = self.pool.forward(x);
+            }
+            x = down.forward(x);
+            if level + 1 >= DEPTH {
+                // "At the end of the contracting path", section 3.1.
+                x = self.dropout.forward(x);
+            }
+        }
+        for (up, skip) in self.up.iter().zip(skips.into_iter().rev()) {
+            x = up.forward(x, skip);
+        }
+        self.last.forward(x)
+    }
+}
+
+/// Two unpadded 3x3 convolutions.
+#[derive(Module, Debug)]
+struct DoubleConv {
+    conv1: Conv2d,
+    conv2: Conv2d,
+    relu: Relu,
+}
+
+impl DoubleConv {
+    fn new([entering, leaving]: [usize; 2], device: &Device) -> Self {
+        Self {
+            conv1: Conv2dConfig::new([entering, leaving], [3, 3]).init(device),
+            conv2: Conv2dConfig::new([leaving, leaving], [3, 3]).init(device),
+            relu: Relu::new(),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let x = self.relu.forward(self.conv1.forward(x));
+        self.relu.forward(self.conv2.forward(x))
+    }
+}
+
+/// Doubles the resolution and joins the map that was seen at it on the way down.
+#[derive(Module, Debug)]
+struct Up {
+    up: ConvTranspose2d,
+    convs: DoubleConv,
+}
+
+impl Up {
+    fn new(width: usize, device: &Device) -> Self {
+        Self {
+            up: ConvTranspose2dConfig::new([2 * width, width], [2, 2])
+                .with_stride([2, 2])
+                .init(device),
+            convs: DoubleConv::new([2 * width, width], device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>, skip: Tensor<4>) -> Tensor<4> {
+        let x = self.up.forward(x);
+        let [_, _, height, width] = x.dims();
+        let [_, _, skip_height, skip_width] = skip.dims();
+        let (top, left) = ((skip_height - height) / 2, (skip_width - width) / 2);
+        let skip = skip.slice(s![.., .., top..top + height, left..left + width]);
+        self.convs.forward(Tensor::cat(vec![skip, x], 1))
+    }
+}
+
+/// Height or width of the output for that of the image; `None` if a pooling would meet
+/// an odd size or a convolution have nothing left.
+fn output_size(image: usize) -> Option<usize> {
+    let convs = |size: usize| size.checked_sub(4).filter(|&size| size > 0);
+    let mut size = image;
+    for _ in 0..DEPTH {
+        size = convs(size).filter(|size| size % 2 == 0)? / 2;
+    }
+    size = convs(size)?;
+    for _ in 0..DEPTH {
+        size = convs(2 * size)?;
+    }
+    Some(size)
+}
+
+/// Trains `network` on images with as many channels as `config` says.
+fn train<W: Watcher>(
+    config: &UNetConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    watcher: &mut W,
+) -> Result<(), W::Stop> {
+    let [height, width] = job.image();
+    let size = |image| output_size(image).expect("a size that `check` accepts");
+    let images = [job.batch, config.channels, height, width];
+    let labels = [job.batch, 1, size(height), size(width)];
+    supervised(
+        config.init(device),
+        job,
+        device,
+        steps,
+        watcher,
+        |device| {
+            (
+                Tensor::<4>::random(images, Distribution::Default, device),
+                Tensor::zeros(labels, device),
+            )
+        },
+        |network, (images, labels)| cross_entropy_per_pixel(network.forward(images), labels),
+    )
+}
+
+impl Network for UNet {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: "unet",
+            family: "U-Net",
+            file: "unet",
+            paper: "Ronneberger, Fischer, Brox 2015, U-Net: Convolutional Networks for Biomedical Image Segmentation, arXiv 1505.04597",
+            reference: "section 2 and figure 1 of the paper",
+            counts: Counts {
+                trainable: 31_030_658,
+                tensors: 46,
+                buffers: 0,
+            },
+            input: Input {
+                image: Some([572, 572]),
+                classes: Some(2),
+                ..Input::default()
+            },
+            batch: 1,
+            optimizer: OptimizerKind::Momentum,
+            recipe: "one 572x572 tile with one channel, pixel-wise cross-entropy, SGD with momentum 0.99, dropout at the end of the contracting path",
+            differences: &[
+                "the weight map of the loss is left out: 0.6 MiB at 572x572",
+            ],
+        }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        // 188 = 16 x 11 + 12 is the smallest size that all five levels divide.
+        job.check_image(
+            "at least 188x188 and 12 more than a multiple of 16 each way".into(),
+            |image| image.into_iter().all(|size| output_size(size).is_some()),
+        )
+    }
+
+    fn train<W: Watcher>(
+        _variant: &Variant,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train(&UNetConfig::published(job.classes()), job, device, steps, watcher)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, toy};
+
+    const TINY: UNetConfig = UNetConfig {
+        channels: 1,
+        width: 2,
+        classes: 2,
+    };
+
+    /// Figure 1 of the paper.
+    #[test]
+    fn a_tile_of_572_gives_a_map_of_388() {
+        assert_eq!(output_size(572), Some(388));
+    }
+
+    #[test]
+    fn the_map_has_the_size_that_is_computed_beforehand() {
+        let device = Device::flex();
+        let scores = TINY.init(&device).forward(Tensor::zeros([1, 1, 188, 204], &device));
+        assert_eq!(scores.dims(), [1, 2, 4, 20]);
+        assert_eq!((output_size(188), output_size(204)), (Some(4), Some(20)));
+    }
+
+    #[test]
+    fn trains() {
+        let request = Request {
+            batch: Some(2),
+            optimizer: Some(OptimizerKind::Adam),
+            input: Input {
+                image: Some([188, 188]),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        toy::falls("unet", &request, |job, device, steps, losses| {
+            train(&TINY, job, device, steps, losses)
+        });
+    }
+
+    #[test]
+    fn a_tile_that_does_not_halve_is_refused() {
+        let accepted: Vec<_> = (1..=240).filter(|&size| output_size(size).is_some()).collect();
+        assert_eq!(accepted, [188, 204, 220, 236]);
+        toy::refusal("unet", [512, 572]);
+    }
+}
