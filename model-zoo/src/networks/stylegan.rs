@@ -270,9 +270,9 @@ mod tests {
 
     const TINY: StyleGanConfig = StyleGanConfig {
         side: 32,
-        latent: 8,
-        base: 32,
-        most: 8,
+        latent: 16,
+        base: 128,
+        most: 16,
         fused_from: 16,
     };
 
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn images_are_made_and_judged() {
         let device = Device::flex();
-        let noises = [(); 2].map(|()| Tensor::ones([2, 8], &device));
+        let noises = [(); 2].map(|()| Tensor::ones([2, TINY.latent], &device));
         let images = Generator::new(&TINY, &device).forward(noises);
         assert_eq!(images.dims(), [2, 3, 32, 32]);
         let scores = Discriminator::new(&TINY, &device).forward(images);
