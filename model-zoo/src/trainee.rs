@@ -245,3 +245,30 @@ where
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, Unwatched, find, train};
+
+    #[test]
+    fn a_path_is_frozen_in_the_module_that_it_begins_with() {
+        let prefixes = ["generator.convs.0", "discriminator", "generators"].map(String::from);
+        assert_eq!(below("generator", &prefixes), ["convs.0"]);
+        assert_eq!(below("discriminator", &prefixes), [""]);
+        assert_eq!(below("", &prefixes), prefixes);
+    }
+
+    #[test]
+    fn a_step_runs_with_everything_frozen() {
+        let variant = find("dcgan").unwrap();
+        let request = Request {
+            batch: Some(1),
+            freeze: vec!["generator".into(), "discriminator".into()],
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        let device = Device::flex().autodiff();
+        let Ok(()) = train(&variant, &job, &device, 1, &mut Unwatched);
+    }
+}

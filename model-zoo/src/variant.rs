@@ -9,7 +9,8 @@ pub struct Counts {
     pub trainable: u64,
     /// Tensors among which those are divided.
     pub tensors: u64,
-    /// Elements that are neither trained nor frozen weights: running statistics.
+    /// Elements that are neither trained nor frozen weights: running statistics, and
+    /// noise that is drawn once.
     pub buffers: u64,
 }
 

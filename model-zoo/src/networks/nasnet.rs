@@ -8,21 +8,19 @@
 //! - The moving average of the weights that the recipe keeps is left out: 356 MiB.
 //! - The paths are dropped as often as at the end of the training, when it is most often.
 
+mod cell;
+mod convolutions;
+
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::pool::{
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, MaxPool2d,
-    MaxPool2dConfig,
-};
-use burn::nn::{
-    BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d,
-};
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig};
+use burn::nn::{BatchNorm, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::activation::relu;
-use burn::tensor::ops::PadMode;
-use burn::tensor::{Device, Tensor, s};
+use burn::tensor::{Device, Tensor};
 
+use self::cell::{Cell, CellConfig, Fit, Kind};
+use self::convolutions::{norm, point};
 use super::Network;
-use crate::blocks::drop_path;
 use crate::classify::{cross_entropy, labelled_images};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
@@ -149,19 +147,6 @@ fn auxiliary_map(image: [usize; 2]) -> Option<[usize; 2]> {
     Some([side(image[0])?, side(image[1])?])
 }
 
-fn norm(channels: usize, device: &Device) -> BatchNorm {
-    BatchNormConfig::new(channels)
-        .with_epsilon(1e-3)
-        .init(device)
-}
-
-/// A 1x1 convolution.
-fn point(channels: [usize; 2], device: &Device) -> Conv2d {
-    Conv2dConfig::new(channels, [1, 1])
-        .with_bias(false)
-        .init(device)
-}
-
 /// The network.
 #[derive(Module, Debug)]
 pub(crate) struct NasNet {
@@ -213,233 +198,6 @@ impl Auxiliary {
         let x = relu(self.norm1.forward(self.conv1.forward(x)));
         let x = relu(self.norm2.forward(self.conv2.forward(x)));
         self.classifier.forward(x.flatten(1, 3))
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    /// A reduction; the cell after it reads what the reduction read, not its neighbour.
-    Reduction,
-    /// A reduction at the beginning, which the next cells read as they read any other.
-    Stem,
-}
-
-/// How the output before the last is made as large as the last.
-#[derive(Clone, Copy, Debug)]
-enum Fit {
-    /// It already is, and is read as it is.
-    Unchanged,
-    /// It already is; a 1x1 convolution gives it the cell's width.
-    Same,
-    /// It is twice as large.
-    Halved,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CellConfig {
-    /// Channels of the last output and of the one before.
-    entering: [usize; 2],
-    width: usize,
-    kind: Kind,
-    fit: Fit,
-}
-
-impl CellConfig {
-    fn leaving(&self) -> usize {
-        match self.kind {
-            Kind::Normal => 6 * self.width,
-            Kind::Reduction | Kind::Stem => 4 * self.width,
-        }
-    }
-
-    fn init(&self, keep: f64, device: &Device) -> Cell {
-        let ([last, before], width) = (self.entering, self.width);
-        let left_width = match self.fit {
-            Fit::Unchanged => before,
-            Fit::Same | Fit::Halved => width,
-        };
-        let right = |kernel, stride| Separable::new([width, width], kernel, stride, device);
-        let left = |kernel, stride| Separable::new([left_width, width], kernel, stride, device);
-        let branches = match self.kind {
-            Kind::Normal => vec![right(5, 1), left(3, 1), left(5, 1), left(3, 1), right(3, 1)],
-            Kind::Reduction | Kind::Stem => {
-                vec![right(5, 2), left(7, 2), left(7, 2), left(5, 2), right(3, 1)]
-            }
-        };
-        let stride = if self.kind == Kind::Normal { 1 } else { 2 };
-        Cell {
-            right: Pointwise {
-                conv: point([last, width], device),
-                norm: norm(width, device),
-            },
-            left: match self.fit {
-                Fit::Unchanged => None,
-                Fit::Same => Some(Left::Same(Pointwise {
-                    conv: point([before, width], device),
-                    norm: norm(width, device),
-                })),
-                Fit::Halved => Some(Left::Halved(Halved {
-                    even: point([before, width / 2], device),
-                    odd: point([before, width - width / 2], device),
-                    norm: norm(width, device),
-                })),
-            },
-            branches,
-            average: average(stride),
-            average_after: average(1),
-            max: MaxPool2dConfig::new([3, 3])
-                .with_strides([stride, stride])
-                .with_padding(PaddingConfig2d::Same)
-                .init(),
-            normal: self.kind == Kind::Normal,
-            reduces: self.kind == Kind::Reduction,
-            keep,
-        }
-    }
-}
-
-/// A 3x3 average-pooling that does not count what lies outside the map.
-fn average(stride: usize) -> AvgPool2d {
-    AvgPool2dConfig::new([3, 3])
-        .with_strides([stride, stride])
-        .with_padding(PaddingConfig2d::Same)
-        .with_count_include_pad(false)
-        .init()
-}
-
-/// A normal cell or a reduction (figure 4 of the paper).
-#[derive(Module, Debug)]
-struct Cell {
-    right: Pointwise,
-    left: Option<Left>,
-    /// The separable convolutions, in the order of the figure.
-    branches: Vec<Separable>,
-    average: AvgPool2d,
-    /// The pooling of a reduction that works on what is already reduced.
-    average_after: AvgPool2d,
-    max: MaxPool2d,
-    normal: bool,
-    reduces: bool,
-    keep: f64,
-}
-
-impl Cell {
-    fn forward(&self, last: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
-        let left = match &self.left {
-            None => before,
-            Some(Left::Same(fit)) => fit.forward(before),
-            Some(Left::Halved(fit)) => fit.forward(before),
-        };
-        let right = self.right.forward(last);
-        let drop = |x| drop_path(x, self.keep);
-        let branch =
-            |index: usize, x: &Tensor<4>| drop(self.branches[index].forward(x.clone()));
-        let average = |x: &Tensor<4>| drop(self.average.forward(x.clone()));
-        let max = |x: &Tensor<4>| drop(self.max.forward(x.clone()));
-
-        let outputs = if self.normal {
-            vec![
-                left.clone(),
-                branch(0, &right) + branch(1, &left),
-                branch(2, &left) + branch(3, &left),
-                average(&right) + left.clone(),
-                average(&left) + average(&left),
-                branch(4, &right) + right,
-            ]
-        } else {
-            let first = branch(0, &right) + branch(1, &left);
-            let second = max(&right) + branch(2, &left);
-            let third = average(&right) + branch(3, &left);
-            let fourth = drop(self.average_after.forward(first.clone())) + second.clone();
-            let fifth = branch(4, &first) + max(&right);
-            vec![second, third, fourth, fifth]
-        };
-        Tensor::cat(outputs, 1)
-    }
-}
-
-#[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)]
-enum Left {
-    Same(Pointwise),
-    Halved(Halved),
-}
-
-/// ReLU, 1x1 convolution, batch normalisation.
-#[derive(Module, Debug)]
-struct Pointwise {
-    conv: Conv2d,
-    norm: BatchNorm,
-}
-
-impl Pointwise {
-    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        self.norm.forward(self.conv.forward(relu(x)))
-    }
-}
-
-/// Halves a map: one half of the channels from its even pixels, one from its odd ones.
-#[derive(Module, Debug)]
-struct Halved {
-    even: Conv2d,
-    odd: Conv2d,
-    norm: BatchNorm,
-}
-
-impl Halved {
-    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let x = relu(x);
-        let even = x.clone().slice(s![.., .., ..;2, ..;2]);
-        let odd = x
-            .pad((0, 1, 0, 1), PadMode::Constant(0.0))
-            .slice(s![.., .., 1..;2, 1..;2]);
-        let halves = vec![self.even.forward(even), self.odd.forward(odd)];
-        self.norm.forward(Tensor::cat(halves, 1))
-    }
-}
-
-/// Two depthwise separable convolutions, the first of which may halve the map.
-#[derive(Module, Debug)]
-struct Separable {
-    depthwise1: Conv2d,
-    pointwise1: Conv2d,
-    norm1: BatchNorm,
-    depthwise2: Conv2d,
-    pointwise2: Conv2d,
-    norm2: BatchNorm,
-}
-
-impl Separable {
-    fn new(
-        [entering, leaving]: [usize; 2],
-        kernel: usize,
-        stride: usize,
-        device: &Device,
-    ) -> Self {
-        let depthwise = |channels, stride| {
-            Conv2dConfig::new([channels, channels], [kernel, kernel])
-                .with_stride([stride, stride])
-                .with_groups(channels)
-                .with_padding(PaddingConfig2d::Same)
-                .with_bias(false)
-                .init(device)
-        };
-        Self {
-            depthwise1: depthwise(entering, stride),
-            pointwise1: point([entering, leaving], device),
-            norm1: norm(leaving, device),
-            depthwise2: depthwise(leaving, 1),
-            pointwise2: point([leaving, leaving], device),
-            norm2: norm(leaving, device),
-        }
-    }
-
-    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let x = self.pointwise1.forward(self.depthwise1.forward(relu(x)));
-        let x = relu(self.norm1.forward(x));
-        let x = self.pointwise2.forward(self.depthwise2.forward(x));
-        self.norm2.forward(x)
     }
 }
 

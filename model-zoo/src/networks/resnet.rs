@@ -149,21 +149,21 @@ impl ResNet {
         }
     }
 
-    /// What leaves each stage for the images `[batch, 3, height, width]`. CIFAR networks
-    /// have nothing in the fourth.
+    /// What leaves each stage for the images `[batch, 3, height, width]`. In the fourth
+    /// stage of a CIFAR network there is nothing to leave it but what enters.
     pub fn stages(&self, images: Tensor<4>) -> [Tensor<4>; 4] {
         let x = self.conv1.forward(images);
         let x = self.relu.forward(self.bn1.forward(x));
-        let mut x = match &self.maxpool {
+        let x = match &self.maxpool {
             Some(pool) => pool.forward(x),
             None => x,
         };
-        [&self.layer1, &self.layer2, &self.layer3, &self.layer4].map(|stage| {
-            for block in stage {
-                x = block.forward(x.clone());
-            }
-            x.clone()
-        })
+        let through = |stage: &[Block], x| stage.iter().fold(x, |x, block| block.forward(x));
+        let first = through(&self.layer1, x);
+        let second = through(&self.layer2, first.clone());
+        let third = through(&self.layer3, second.clone());
+        let fourth = through(&self.layer4, third.clone());
+        [first, second, third, fourth]
     }
 }
 
