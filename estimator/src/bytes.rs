@@ -136,7 +136,8 @@ impl FromStr for Bytes {
         if matches!(number, "" | ".") {
             return Err(SizeError::NotASize(text.into()));
         }
-        if unit.len() > 1 && unit.ends_with('b') {
+        // People who write `gb` mean bytes; those who write `Gb` may mean bits.
+        if unit.starts_with(char::is_uppercase) && unit.ends_with('b') {
             return Err(SizeError::Bits(text.into()));
         }
         let factor: u64 = match unit.to_ascii_lowercase().as_str() {

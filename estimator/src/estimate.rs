@@ -94,7 +94,20 @@ impl Estimate {
 }
 
 /// The least memory, in whole MiB, with which the program completes on a card like `spec`.
+///
+/// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
+/// without that limit is said then.
 fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
+    let largest = simulated
+        .recording
+        .buffers
+        .iter()
+        .map(|buffer| buffer.bytes)
+        .max();
+    let spec = &CardSpec {
+        largest_binding: spec.largest_binding.max(largest.unwrap_or_default()),
+        ..spec.clone()
+    };
     const MIB: u64 = 1 << 20;
     let recording = &simulated.recording;
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;

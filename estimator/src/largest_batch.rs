@@ -170,6 +170,8 @@ pub fn largest_batch(
     let refused = analysis.out_of_memory(&refused.recording, &failure);
     let endless = CardSpec {
         total: None,
+        taken: Bytes::ZERO,
+        largest_binding: Bytes(u64::MAX / 8),
         ..spec.clone()
     };
     let roomy = program.simulate(least, endless.clone())?;

@@ -217,8 +217,9 @@ pub fn simulate(
 ) -> Result<Simulated, Error> {
     let card = SimulatedCard::new(spec)?;
     let device = card.configured(float)?;
+    let device = device.autodiff();
     let mut run = Run {
-        device: device.autodiff(),
+        device: device.clone(),
         shared: card.shared().clone(),
         step: 0,
         roles: Vec::new(),
@@ -230,9 +231,13 @@ pub fn simulate(
         let _ = program(&mut run);
         run.parameters()
     })?;
-    Ok(Simulated {
+    let simulated = Simulated {
         recording: card.take_recording(),
         parameters,
         reserved: Bytes(card.shared().ledger.peak()),
-    })
+    };
+    // A program that stopped before its backward pass leaves a graph behind, whose tensors
+    // would keep the card's thread waiting; burn drops such graphs with the next one.
+    card.run(move || drop(Tensor::<1>::zeros([1], &device).require_grad().backward()))?;
+    Ok(simulated)
 }

@@ -7,7 +7,6 @@ use fit_check::cli::Cli;
 use fit_check::commands::{UNKNOWN, run};
 
 fn main() -> ExitCode {
-    cheap_refusals();
     quiet_simulations();
     match run(Cli::parse()) {
         Ok(status) => status,
@@ -19,13 +18,6 @@ fn main() -> ExitCode {
             ExitCode::from(UNKNOWN)
         }
     }
-}
-
-/// CubeCL takes a backtrace for each allocation that is refused, and finding the largest batch
-/// means being refused a lot. Where `RUST_BACKTRACE` is set, that would take a minute.
-fn cheap_refusals() {
-    // SAFETY: no other thread runs yet.
-    unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
 }
 
 /// A panic on a simulated card's own thread is caught and becomes an error with a hint; what

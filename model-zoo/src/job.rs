@@ -395,7 +395,7 @@ mod tests {
                     (hidden * toy.kernel.val() - 7.0).square().mean()
                 },
             );
-            losses.assert_fall();
+            losses.assert_fall(crate::toy::Kind::ONLY);
         }
     }
 

@@ -23,6 +23,11 @@ pub(crate) struct Kind {
     pub of: usize,
 }
 
+impl Kind {
+    /// The loss of a step that has one.
+    pub const ONLY: Self = Self { which: 0, of: 1 };
+}
+
 /// Remembers the losses, and makes every batch the same by seeding before each.
 pub(crate) struct Losses {
     device: Device,
@@ -89,7 +94,7 @@ pub(crate) fn falls(
     request: &Request,
     train: impl FnOnce(&Job, &Device, usize, &mut Losses) -> Result<(), Infallible>,
 ) {
-    one_falls(Kind { which: 0, of: 1 }, name, request, train);
+    one_falls(Kind::ONLY, name, request, train);
 }
 
 /// As [`falls`], for a step that has several losses.
