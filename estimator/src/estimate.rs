@@ -111,24 +111,34 @@ fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
     const MIB: u64 = 1 << 20;
     let recording = &simulated.recording;
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
-    let completes = |mib: u64| {
+    // What a card of `mib` would have had to have, if that is not enough.
+    let lacking = |mib: u64| {
         let card = spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
-        replay(&card, recording, bytes).completed()
+        let wanted = replay(&card, recording, bytes).wanted?;
+        Some(wanted.0.div_ceil(MIB))
     };
-    // Fewer bytes than are in use cannot do; all that was reserved can, unless the card is so
-    // small that the largest allocation is refused.
+    // Fewer bytes than are in use cannot do. Each refusal says how much would have been
+    // enough there, and no less is; after some of them, halve what is left.
     let mut short = live.0 / MIB;
     let mut enough = simulated.reserved.0.div_ceil(MIB).max(1);
-    while !completes(enough) {
+    while let Some(wanted) = lacking(enough) {
         short = enough;
-        enough *= 2;
+        enough = wanted.max(enough + 1);
     }
+    let mut guess = short + 1;
+    let mut guesses = 0;
     while enough - short > 1 {
-        let middle = short + (enough - short) / 2;
-        match completes(middle) {
-            true => enough = middle,
-            false => short = middle,
+        match lacking(guess) {
+            None => enough = guess,
+            Some(wanted) => {
+                short = guess.max(wanted.min(enough) - 1);
+                guesses += 1;
+            }
         }
+        guess = match guesses {
+            0..6 => short + 1,
+            _ => short + (enough - short) / 2,
+        };
     }
     Bytes::mib(enough)
 }
@@ -274,7 +284,7 @@ impl Analysis {
             }
         }
         let mut layers: Vec<_> = memory.into_iter().collect();
-        layers.sort_by_key(|(layer, _)| *layer);
+        layers.sort_by_key(|(layer, _)| (self.layer_of.first_launch(*layer), *layer));
         layers.into_iter().map(|(_, memory)| memory).collect()
     }
 }

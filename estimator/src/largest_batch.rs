@@ -101,7 +101,42 @@ impl Scaling {
         let base = i128::from(self.recording.buffer(buffer).bytes.0);
         let slope = i128::from(self.slopes[buffer.0 as usize]);
         let bytes = base + slope * (i128::from(batch) - i128::from(self.batch));
-        Bytes(bytes.clamp(0, i128::from(u64::MAX / 8)) as u64)
+        // As many of these as there are buffers can still be added up.
+        Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
+    }
+
+    /// The most bytes in use at once with `batch` samples.
+    fn peak(&self, batch: u64) -> u64 {
+        let mut live = 0u64;
+        let mut peak = 0;
+        for event in &self.recording.events {
+            match event {
+                Event::Allocate(buffer) => live += self.bytes(*buffer, batch).0,
+                Event::Free(buffer) => live -= self.bytes(*buffer, batch).0,
+                _ => {}
+            }
+            peak = peak.max(live);
+        }
+        peak
+    }
+
+    /// The largest batch that completes on a card like `spec`, as far as the recordings tell.
+    fn propose(&self, spec: &CardSpec) -> Result<u64, Error> {
+        let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
+        // No batch fits whose buffers alone do not; that is counted quickly.
+        let bound = between(0, MOST, |batch| Ok(self.peak(batch) <= available))?;
+        // The pools need a few per cent more, so look there before looking everywhere.
+        let mut high = bound + 1;
+        let mut reach = (bound / 32).max(1);
+        while high > 1 {
+            let low = high.saturating_sub(reach).max(1);
+            if self.fits(low, spec) {
+                return between(low, high, |batch| Ok(self.fits(batch, spec)));
+            }
+            high = low;
+            reach *= 2;
+        }
+        Ok(0)
     }
 
     /// Whether the step with `batch` samples completes on a card like `spec`.
@@ -132,7 +167,7 @@ pub fn largest_batch(
         Ok((simulated.recording.failure.is_none(), simulated))
     };
     let proposed = match scaling {
-        Some(scaling) => between(0, MOST, |batch| Ok(scaling.fits(batch, spec)))?,
+        Some(scaling) => scaling.propose(spec)?,
         None => 0,
     };
     // The proposal is nearly always the answer: look there first, and then outwards.

@@ -1,7 +1,6 @@
 //! What a recorded program would meet on another card: its calls made again of the card's
 //! memory, without burn.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cubecl_common::device::ServiceId;
@@ -22,6 +21,8 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// The most that the pools held of the card at once.
     pub reserved: Bytes,
+    /// What the card would have had to have for the allocation that it refused.
+    pub wanted: Option<Bytes>,
 }
 
 impl Outcome {
@@ -44,13 +45,14 @@ pub fn replay(
     let service = ServiceId::of::<SlotServer>(cubecl_hip::device_id(0));
     let mut replay = Replay {
         memory: memory(spec, ledger.clone(), service, logger, Default::default()),
-        buffers: HashMap::new(),
+        buffers: vec![None; recording.buffers.len()],
         stream: StreamId { value: 0 },
         words: Vec::new(),
     };
     let mut outcome = Outcome {
         failure: None,
         reserved: Bytes::ZERO,
+        wanted: None,
     };
     for event in &recording.events {
         if let Err((buffer, error)) = replay.event(recording, event, &bytes) {
@@ -61,6 +63,11 @@ pub fn replay(
                 _ => Refusal::Full,
             };
             outcome.failure = Some(Failure { buffer, refusal });
+            outcome.wanted = Some(match refusal {
+                Refusal::Full => Bytes(ledger.wanted()),
+                // See `CardSpec::largest_page`.
+                Refusal::TooLarge { .. } => bytes(buffer) * 4,
+            });
             break;
         }
     }
@@ -70,7 +77,8 @@ pub fn replay(
 
 struct Replay {
     memory: Box<dyn CardMemory>,
-    buffers: HashMap<BufferId, ManagedMemoryHandle>,
+    /// By [`BufferId`].
+    buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
     words: Vec<u64>,
 }
@@ -92,10 +100,10 @@ impl Replay {
                 self.memory
                     .allocate(handle.clone(), bytes(*buffer).0, self.stream)
                     .map_err(|error| (*buffer, error))?;
-                self.buffers.insert(*buffer, handle);
+                self.buffers[buffer.0 as usize] = Some(handle);
             }
             Event::Free(buffer) => {
-                self.buffers.remove(buffer);
+                self.buffers[buffer.0 as usize] = None;
             }
             Event::Launch(launch) => {
                 if let Some(metadata) = launch.metadata {

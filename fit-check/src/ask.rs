@@ -152,10 +152,14 @@ fn count(option: &str, text: &str) -> Result<usize, Trouble> {
 
 fn image(text: &str) -> Result<[usize; 2], Trouble> {
     let lower = text.to_lowercase();
-    match lower.split_once('x') {
-        Some((height, width)) => Ok([count("--image", height)?, count("--image", width)?]),
-        None => count("--image", &lower).map(|side| [side, side]),
-    }
+    let (height, width) = lower.split_once('x').unwrap_or((&lower, &lower));
+    let side = |side| count("--image", side);
+    side(height)
+        .and_then(|height| Ok([height, side(width)?]))
+        .map_err(|_| {
+            Trouble::new(format!("`{text}` is no value of --image"))
+                .hint("--image is 224, or HEIGHTxWIDTH such as 480x640, each at least 1")
+        })
 }
 
 /// The largest tensor of a network is at most this many times its input: 64 channels in each

@@ -66,10 +66,10 @@ impl From<model_zoo::Error> for Trouble {
                 applicable, model, ..
             } => Self::new(text).hint(match applicable[..] {
                 [] => format!("{model} has no sizes of its own"),
-                _ => format!("{model} has {}", either(&applicable)),
+                _ => format!("what {model} has: {}", applicable.join(", ")),
             }),
             model_zoo::Error::Size { what, must, .. } => {
-                Self::new(text).hint(format!("try {what} with a value that is {must}"))
+                Self::new(text).hint(format!("make {what} {must}"))
             }
         }
     }
@@ -106,7 +106,7 @@ impl From<estimator::Error> for Trouble {
         let text = error.to_string();
         match error {
             estimator::Error::Precision(_) => {
-                Self::new(text).hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
+                Self::new("a card on this runtime does not offer this number format").hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
             }
             estimator::Error::NoLimit { .. } => {
                 Self::new(text).hint("give the card a size with --gpu or --memory")

@@ -10,12 +10,15 @@ use crate::record::{BufferId, Event, LayerId, Recording, Role};
 ///
 /// The module tree names the layer of each parameter, statistic and gradient. From there:
 /// a launch that writes the gradient of a layer, or reads one of its parameters, belongs to
-/// that layer. One that does neither belongs to the layer whose output it reads; in the
+/// that layer; what is made of parameters alone (a copy in another shape, a cast) counts as
+/// one. A launch that does neither belongs to the layer whose output it reads; in the
 /// backward pass, to the layer whose activation it reads. Of several, the one whose output
 /// is the youngest. A buffer belongs to the layer of the launch that writes it first.
 #[derive(Clone, Debug)]
 pub struct LayerOf {
     launches: HashMap<usize, LayerId>,
+    /// The first launch of each layer.
+    first: HashMap<LayerId, usize>,
     buffers: HashMap<BufferId, LayerId>,
 }
 
@@ -38,8 +41,10 @@ impl LayerOf {
         let mut phases = recording.marks.iter().map(|mark| mark.phase);
         let mut phase = phases.next();
         let mut born: HashMap<BufferId, Option<Phase>> = HashMap::new();
+        let mut derived: HashMap<BufferId, LayerId> = HashMap::new();
         let mut found = Self {
             launches: HashMap::new(),
+            first: HashMap::new(),
             buffers: HashMap::new(),
         };
         for (position, event) in recording.events.iter().enumerate() {
@@ -68,12 +73,21 @@ impl LayerOf {
                     let layer = operands()
                         .find_map(|buffer| gradients.get(buffer))
                         .or_else(|| operands().find_map(|buffer| parameters.get(buffer)))
+                        .or_else(|| operands().find_map(|buffer| derived.get(buffer)))
                         .copied()
                         .or_else(|| youngest(&mut reads.iter().filter(saved)))
                         .or_else(|| youngest(&mut reads.iter()))
                         .or_else(|| youngest(&mut writes.iter()));
                     if let Some(layer) = layer {
                         found.launches.insert(position, layer);
+                        found.first.entry(layer).or_insert(position);
+                        let of_parameters = |buffer: &BufferId| {
+                            parameters.get(buffer) == Some(&layer) || writes.contains(buffer)
+                        };
+                        let reads_any = reads.iter().any(|buffer| !writes.contains(buffer));
+                        if reads_any && !backward && reads.iter().all(of_parameters) {
+                            derived.extend(writes.iter().map(|buffer| (*buffer, layer)));
+                        }
                         for buffer in writes {
                             if lifetimes.get(*buffer).first_written == Some(position) {
                                 found.buffers.insert(*buffer, layer);
@@ -94,6 +108,11 @@ impl LayerOf {
     /// The layer of the launch at `position`.
     pub fn launch(&self, position: usize) -> Option<LayerId> {
         self.launches.get(&position).copied()
+    }
+
+    /// Where the first launch of `layer` is; last for a layer that has none.
+    pub fn first_launch(&self, layer: LayerId) -> usize {
+        self.first.get(&layer).copied().unwrap_or(usize::MAX)
     }
 
     /// The layer of `buffer`.

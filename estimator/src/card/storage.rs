@@ -14,6 +14,7 @@ pub(crate) struct Ledger {
     capacity: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
+    wanted: AtomicU64,
 }
 
 impl Ledger {
@@ -22,12 +23,18 @@ impl Ledger {
             capacity: AtomicU64::new(capacity.unwrap_or(u64::MAX)),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
         })
     }
 
     /// The most bytes that were ever taken from the card at once.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What the card would have had to have for the last request that it refused.
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// From here on the card has no limit.
@@ -38,6 +45,7 @@ impl Ledger {
     fn take(&self, size: u64) -> Result<(), IoError> {
         let used = self.used.load(Ordering::Relaxed).saturating_add(size);
         if used > self.capacity.load(Ordering::Relaxed) {
+            self.wanted.store(used, Ordering::Relaxed);
             return Err(IoError::OutOfMemory {
                 size,
                 backtrace: BackTrace::capture(),

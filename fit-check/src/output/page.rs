@@ -46,7 +46,7 @@ pub fn grouped(number: u64) -> String {
 pub fn columns(sheet: &Sheet) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(sheet.header.iter().map(|name| styled(FAINT, name)));
+    table.set_header(&sheet.header);
     for row in &sheet.rows {
         table.add_row(row);
     }
@@ -60,7 +60,11 @@ pub fn columns(sheet: &Sheet) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    indented(&table.to_string())
+    let page = indented(&table.to_string());
+    match page.split_once('\n') {
+        Some((header, rows)) => format!("{}\n{rows}", styled(FAINT, header)),
+        None => page,
+    }
 }
 
 /// Every line moved to the right by two.

@@ -156,13 +156,15 @@ impl EstimateReport {
             "reserved",
             peak.reserved_bytes.to_string()
         );
-        let _ = writeln!(
-            page,
-            "  {:<9} {:>10}  the whole device then: with {} for the process",
-            "device",
-            peak.device_bytes.to_string(),
-            self.overhead_bytes
-        );
+        if self.overhead_bytes.0 > 0 {
+            let _ = writeln!(
+                page,
+                "  {:<9} {:>10}  the whole device then: with {} for the process",
+                "device",
+                peak.device_bytes.to_string(),
+                self.overhead_bytes
+            );
+        }
         let at_work = peak.layer.iter().map(|layer| format!(", layer {layer}"));
         let kernel = peak
             .kernel
