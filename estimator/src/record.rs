@@ -256,6 +256,8 @@ pub(crate) struct Recorder {
     kernels: HashMap<&'static str, KernelId>,
     layers: HashMap<Layer, LayerId>,
     metadata: HashMap<Vec<u64>, MetadataId>,
+    /// By [`BufferId`]: whether anything was written to it.
+    written: Vec<bool>,
     stream: Option<StreamId>,
 }
 
@@ -333,6 +335,16 @@ impl Recorder {
         Some(new)
     }
 
+    /// Data was put into the managed memory with this id.
+    pub fn filled(&mut self, id: usize) {
+        if let Some(buffer) = self.buffer(id) {
+            self.mark_written(&[buffer]);
+        }
+    }
+
+    /// A launch of `kernel`. burn does not declare what a kernel reads and writes, and nothing
+    /// is compiled that could tell; then what was never written before is the output, and a
+    /// launch without such a buffer works in place, on its first operand.
     pub fn launch(
         &mut self,
         stream: StreamId,
@@ -346,11 +358,27 @@ impl Recorder {
         let buffers = |ids: &[usize]| -> Vec<BufferId> {
             ids.iter().filter_map(|id| self.buffer(*id)).collect()
         };
-        let (reads, writes) = (buffers(reads), buffers(writes));
+        let (mut reads, mut writes) = (buffers(reads), buffers(writes));
+        if reads == writes {
+            let written = |buffer: &BufferId| self.written.get(buffer.0 as usize) == Some(&true);
+            let (old, new): (Vec<_>, Vec<_>) = reads.iter().partition(|buffer| written(buffer));
+            match new.is_empty() {
+                true => writes.truncate(1),
+                false => (reads, writes) = (old, new),
+            }
+        }
+        self.mark_written(&writes);
         if self.stream != Some(stream) {
             self.stream = Some(stream);
             self.recording.events.push(Event::Stream(stream));
         }
         self.recording.add_launch(kernel, metadata, &reads, &writes);
+    }
+
+    fn mark_written(&mut self, buffers: &[BufferId]) {
+        self.written.resize(self.recording.buffers.len(), false);
+        for buffer in buffers {
+            self.written[buffer.0 as usize] = true;
+        }
     }
 }

@@ -269,3 +269,32 @@ fn reads_give_zeros() {
         .unwrap();
     assert_eq!(sum, 0.0);
 }
+
+/// The output of the first convolution of ResNet-18 is what its normalisation reads, so it is
+/// kept: 2 x 64 x 112 x 112 values of 4 bytes. burn composes the normalisation of elementwise
+/// kernels, which keep their own maps of that size.
+#[test]
+fn activations_belong_to_the_layers_that_make_them() {
+    let spec = endless();
+    let simulated = run("resnet-18", 2, Precision::Fp32, &spec);
+    let estimate = Estimate::of(&simulated, &spec);
+    let layer = |path: &str| {
+        let mut layers = estimate.layers.iter();
+        layers
+            .find(|layer| layer.path == path)
+            .expect("a layer of the network")
+    };
+    let map = 2 * 64 * 112 * 112 * 4;
+    assert_eq!(layer("conv1").kind, "Conv2d");
+    assert_eq!(layer("conv1").activation_bytes, Bytes(map));
+    assert_eq!(layer("bn1").kind, "BatchNorm");
+    assert_eq!(layer("bn1").activation_bytes.0 % map, 0);
+    assert!(layer("bn1").activation_bytes.0 > 0);
+    let first: Vec<_> = estimate
+        .layers
+        .iter()
+        .take(2)
+        .map(|layer| &layer.path)
+        .collect();
+    assert_eq!(first, ["conv1", "bn1"]);
+}

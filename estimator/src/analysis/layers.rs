@@ -13,7 +13,8 @@ use crate::record::{BufferId, Event, LayerId, Recording, Role};
 /// that layer; what is made of parameters alone (a copy in another shape, a cast) counts as
 /// one. A launch that does neither belongs to the layer whose output it reads; in the
 /// backward pass, to the layer whose activation it reads. Of several, the one whose output
-/// is the youngest. A buffer belongs to the layer of the launch that writes it first.
+/// is the youngest. A buffer belongs to the layer of the last launch that writes it in the
+/// phase of its birth, since a normalisation ends by working in place.
 #[derive(Clone, Debug)]
 pub struct LayerOf {
     launches: HashMap<usize, LayerId>,
@@ -80,7 +81,9 @@ impl LayerOf {
                         .or_else(|| youngest(&mut writes.iter()));
                     if let Some(layer) = layer {
                         found.launches.insert(position, layer);
-                        found.first.entry(layer).or_insert(position);
+                        if phase != Some(Phase::Init) {
+                            found.first.entry(layer).or_insert(position);
+                        }
                         let of_parameters = |buffer: &BufferId| {
                             parameters.get(buffer) == Some(&layer) || writes.contains(buffer)
                         };
@@ -89,7 +92,7 @@ impl LayerOf {
                             derived.extend(writes.iter().map(|buffer| (*buffer, layer)));
                         }
                         for buffer in writes {
-                            if lifetimes.get(*buffer).first_written == Some(position) {
+                            if born.get(buffer) == Some(&phase) {
                                 found.buffers.insert(*buffer, layer);
                             }
                         }

@@ -110,7 +110,9 @@ enum Call {
         bindings: KernelArguments,
         skipped: bool,
     },
-    Write,
+    Write {
+        memory: Vec<usize>,
+    },
     Mode(MemoryAllocationMode),
 }
 
@@ -167,9 +169,11 @@ impl CardServer {
                     bindings,
                     skipped,
                 } => self.launch_now(kernel, &bindings, skipped, stream),
-                Call::Write => {
+                Call::Write { memory } => {
                     self.memory.write(stream);
-                    self.shared.recorder().event(stream, Event::Write);
+                    let mut recorder = self.shared.recorder();
+                    memory.into_iter().for_each(|id| recorder.filled(id));
+                    recorder.event(stream, Event::Write);
                 }
                 Call::Mode(mode) => {
                     self.memory.mode(mode, stream);
@@ -307,8 +311,12 @@ impl Server for CardServer {
         Box::pin(async move { Ok(zeros) })
     }
 
-    fn write(&mut self, _descriptors: Vec<(CopyDescriptor, HostBytes)>, stream_id: StreamId) {
-        self.later(stream_id, Call::Write);
+    fn write(&mut self, descriptors: Vec<(CopyDescriptor, HostBytes)>, stream_id: StreamId) {
+        let ids = descriptors
+            .iter()
+            .map(|(copy, _)| copy.handle.memory.id().value);
+        let memory = ids.collect();
+        self.later(stream_id, Call::Write { memory });
     }
 
     fn sync(
