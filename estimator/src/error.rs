@@ -7,9 +7,6 @@ use crate::record::Refusal;
 /// Why there is no estimate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The card is too small for the step.
-    #[error("{0}")]
-    DoesNotFit(Box<OutOfMemory>),
     /// The program panicked.
     #[error("the training step panicked: {0}")]
     Panicked(String),

@@ -93,6 +93,24 @@ impl Estimate {
     }
 }
 
+impl Simulated {
+    /// Whether the program came to its end on the card.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]: the card refused an allocation; which one, how large, in which phase
+    /// and layer.
+    pub fn outcome(&self) -> Result<(), OutOfMemory> {
+        match &self.recording.failure {
+            None => Ok(()),
+            Some(failure) => {
+                let analysis = Analysis::of(&self.recording);
+                Err(analysis.out_of_memory(&self.recording, failure))
+            }
+        }
+    }
+}
+
 /// The least memory, in whole MiB, with which the program completes on a card like `spec`.
 ///
 /// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
@@ -222,8 +240,7 @@ impl Analysis {
         }
     }
 
-    /// Why the card refused `failure`, and where.
-    pub fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
+    fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.events[..life.born]
             .iter()

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::card::CardSpec;
-use crate::estimate::{Analysis, Estimate};
+use crate::estimate::Estimate;
 use crate::record::{BufferId, Event, Recording, Refusal};
 use crate::replay::replay;
 use crate::run::Simulated;
@@ -196,13 +196,9 @@ pub fn largest_batch(
         }
         reach *= 2;
     }
-    let refused = at_least.ok_or(Error::NoLimit { batch: most })?;
-    let analysis = Analysis::of(&refused.recording);
-    let failure = refused
-        .recording
-        .failure
-        .ok_or(Error::NoLimit { batch: most })?;
-    let refused = analysis.out_of_memory(&refused.recording, &failure);
+    let no_limit = || Error::NoLimit { batch: most };
+    let refused = at_least.ok_or_else(no_limit)?.outcome();
+    let refused = refused.err().ok_or_else(no_limit)?;
     let endless = CardSpec {
         total: None,
         taken: Bytes::ZERO,
@@ -210,17 +206,18 @@ pub fn largest_batch(
         ..spec.clone()
     };
     let roomy = program.simulate(least, endless.clone())?;
+    let limit = match refused.refusal {
+        Refusal::Full => Limit::DeviceMemory,
+        Refusal::TooLarge { .. } => Limit::SingleAllocation,
+    };
     Ok(LargestBatch {
         batch: most,
+        limit,
         at_max: at_most.map(|simulated| Estimate::of(&simulated, spec)),
         next: Next {
             batch: least,
             estimate: Estimate::of(&roomy, &endless),
             refused,
-        },
-        limit: match failure.refusal {
-            Refusal::Full => Limit::DeviceMemory,
-            Refusal::TooLarge { .. } => Limit::SingleAllocation,
         },
     })
 }

@@ -1,6 +1,9 @@
 //! What an estimate costs inside a process: `cargo bench`. The figures that it must reach, and
 //! those that it did, are in `docs/performance.md`.
 
+// What criterion's macros make has no documentation.
+#![allow(missing_docs)]
+
 use criterion::{Criterion, criterion_group, criterion_main};
 use estimator::{Analysis, CardSpec, Estimate, Runtime, replay};
 use fit_check::simulate_step;

@@ -141,11 +141,9 @@ fn a_full_card_says_which_allocation_and_where() {
     let card = endless().with_memory(Bytes::mib(2_000), Bytes::ZERO);
     let simulated = run("resnet-50", 32, Precision::Fp32, &card);
     let recording = &simulated.recording;
-    let failure = recording
-        .failure
-        .as_ref()
-        .expect("4.2 GiB do not fit into 2,000 MiB");
-    let refused = Analysis::of(recording).out_of_memory(recording, failure);
+    let refused = simulated
+        .outcome()
+        .expect_err("4.2 GiB do not fit into 2,000 MiB");
     assert_eq!(refused.phase, Phase::Forward);
     assert!(
         refused

@@ -130,13 +130,15 @@ impl Categories {
             // The phase that it is born in ends at the first mark after its birth.
             let first = marks.partition_point(|mark| *mark < life.born);
             let after = marks.partition_point(|mark| *mark < life.dies);
-            let temporary = recording.buffer(buffer).metadata;
-            for mark in first..after {
-                let category = match temporary {
-                    true => Category::Temporaries,
-                    false => unsaid(recording, first, after),
-                };
-                at[mark].insert(buffer, category);
+            if first == after {
+                continue;
+            }
+            let category = match recording.buffer(buffer).metadata {
+                true => Category::Temporaries,
+                false => unsaid(recording, first, after),
+            };
+            for there in &mut at[first..after] {
+                there.insert(buffer, category);
             }
         }
         for (mark, said) in recording.marks.iter().zip(&mut at) {

@@ -1,6 +1,6 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Analysis, Bytes, Estimate};
+use estimator::{Bytes, Estimate};
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::ask::{Ask, Card};
@@ -41,12 +41,8 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
 fn verdict(ask: &Ask, card: &Card, estimate: &Estimate) -> anyhow::Result<Verdict> {
     let simulated =
         simulate_step(&ask.variant, &ask.job, card.spec.clone()).map_err(Trouble::from)?;
-    let recording = &simulated.recording;
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
-    let reason = recording.failure.as_ref().map(|failure| {
-        let refused = Analysis::of(recording).out_of_memory(recording, failure);
-        refused.to_string()
-    });
+    let reason = simulated.outcome().err().map(|refused| refused.to_string());
     Ok(Verdict {
         gpu: GpuName::new(card),
         fits: reason.is_none(),
