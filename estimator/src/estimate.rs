@@ -242,10 +242,7 @@ impl Analysis {
 
     fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
-        let mark = recording.events[..life.born]
-            .iter()
-            .filter(|event| matches!(event, Event::Mark(_)))
-            .count();
+        let mark = recording.marks_before(life.born);
         let at_work = self.at_work(recording, life.born);
         OutOfMemory {
             bytes: recording.buffer(failure.buffer).bytes,

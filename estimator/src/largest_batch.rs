@@ -121,22 +121,22 @@ impl Scaling {
     }
 
     /// The largest batch that completes on a card like `spec`, as far as the recordings tell.
-    fn propose(&self, spec: &CardSpec) -> Result<u64, Error> {
+    fn propose(&self, spec: &CardSpec) -> u64 {
         let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
         // No batch fits whose buffers alone do not; that is counted quickly.
-        let bound = between(0, MOST, |batch| Ok(self.peak(batch) <= available))?;
+        let bound = between(0, MOST, |batch| self.peak(batch) <= available);
         // The pools need a few per cent more, so look there before looking everywhere.
         let mut high = bound + 1;
         let mut reach = (bound / 32).max(1);
         while high > 1 {
             let low = high.saturating_sub(reach).max(1);
             if self.fits(low, spec) {
-                return between(low, high, |batch| Ok(self.fits(batch, spec)));
+                return between(low, high, |batch| self.fits(batch, spec));
             }
             high = low;
             reach *= 2;
         }
-        Ok(0)
+        0
     }
 
     /// Whether the step with `batch` samples completes on a card like `spec`.
@@ -167,7 +167,7 @@ pub fn largest_batch(
         Ok((simulated.recording.failure.is_none(), simulated))
     };
     let proposed = match scaling {
-        Some(scaling) => scaling.propose(spec)?,
+        Some(scaling) => scaling.propose(spec),
         None => 0,
     };
     // The proposal is nearly always the answer: look there first, and then outwards.
@@ -224,20 +224,20 @@ pub fn largest_batch(
 
 /// The largest number from `low` on and below `high` that `fits`, which all below do; `low`
 /// is taken to fit.
-fn between(low: u64, high: u64, fits: impl Fn(u64) -> Result<bool, Error>) -> Result<u64, Error> {
+fn between(low: u64, high: u64, fits: impl Fn(u64) -> bool) -> u64 {
     // First by doubling: most answers are small, and a large batch is not cheaper to refuse.
     let mut most = low;
     let mut least = (low + 1).min(high);
-    while least < high && fits(least)? {
+    while least < high && fits(least) {
         most = least;
         least = least.saturating_mul(2).min(high);
     }
     while least - most > 1 {
         let middle = most + (least - most) / 2;
-        match fits(middle)? {
+        match fits(middle) {
             true => most = middle,
             false => least = middle,
         }
     }
-    Ok(most)
+    most
 }

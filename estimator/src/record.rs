@@ -211,6 +211,12 @@ impl Recording {
         &self.buffers[buffer.0 as usize]
     }
 
+    /// Marks before the event at `position`: the number of the mark that ends its phase.
+    pub fn marks_before(&self, position: usize) -> usize {
+        let before = self.events[..position].iter();
+        before.filter(|e| matches!(e, Event::Mark(_))).count()
+    }
+
     /// Launches in it.
     pub fn launches(&self) -> usize {
         let launches = self.events.iter();
@@ -263,11 +269,16 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub fn event(&mut self, stream: StreamId, event: Event) {
+        self.turn_to(stream);
+        self.recording.events.push(event);
+    }
+
+    /// What is recorded next happens on `stream`.
+    fn turn_to(&mut self, stream: StreamId) {
         if self.stream != Some(stream) {
             self.stream = Some(stream);
             self.recording.events.push(Event::Stream(stream));
         }
-        self.recording.events.push(event);
     }
 
     /// Notes which buffers are held by nothing but their pool.
@@ -368,10 +379,7 @@ impl Recorder {
             }
         }
         self.mark_written(&writes);
-        if self.stream != Some(stream) {
-            self.stream = Some(stream);
-            self.recording.events.push(Event::Stream(stream));
-        }
+        self.turn_to(stream);
         self.recording.add_launch(kernel, metadata, &reads, &writes);
     }
 

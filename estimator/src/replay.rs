@@ -56,12 +56,7 @@ pub fn replay(
     };
     for event in &recording.events {
         if let Err((buffer, error)) = replay.event(recording, event, &bytes) {
-            let refusal = match error {
-                IoError::BufferTooBig { .. } => Refusal::TooLarge {
-                    largest: spec.largest_page(),
-                },
-                _ => Refusal::Full,
-            };
+            let refusal = spec.refusal(&error);
             outcome.failure = Some(Failure { buffer, refusal });
             outcome.wanted = Some(match refusal {
                 Refusal::Full => Bytes(ledger.wanted()),

@@ -63,10 +63,7 @@ impl Timeline {
         let moments = self.live.iter().copied().enumerate();
         // `max_by_key` would take the last of equals.
         let (position, live) = moments.rev().max_by_key(|(_, live)| *live)?;
-        let mark = recording.events[..position]
-            .iter()
-            .filter(|event| matches!(event, Event::Mark(_)))
-            .count();
+        let mark = recording.marks_before(position);
         Some(Peak {
             position,
             live,

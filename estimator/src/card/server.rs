@@ -16,8 +16,8 @@ use cubecl_server::memory_management::{
     ManagedMemoryHandle, MemoryAllocationMode, MemoryHandle, StreamMemoryReport,
 };
 use cubecl_server::server::{
-    BufferBinding, CopyDescriptor, CubeCount, DeviceCaptures, IoError, KernelArguments,
-    ProfileError, ProfilingToken, Server, ServerCommunication, ServerError, ServerUtilities,
+    BufferBinding, CopyDescriptor, CubeCount, DeviceCaptures, KernelArguments, ProfileError,
+    ProfilingToken, Server, ServerCommunication, ServerError, ServerUtilities,
 };
 use cubecl_server::timestamp_profiler::TimestampProfiler;
 
@@ -28,7 +28,7 @@ use super::spec::{CardSpec, Runtime};
 use super::storage::Ledger;
 use super::wgpu::WgpuMemory;
 use crate::Bytes;
-use crate::record::{Event, Failure, Recorder, Refusal};
+use crate::record::{Event, Failure, Recorder};
 
 /// What a card and its server share.
 #[derive(Debug)]
@@ -202,12 +202,7 @@ impl CardServer {
         let Err(error) = self.memory.allocate(memory.clone(), size, stream) else {
             return;
         };
-        let refusal = match error {
-            IoError::BufferTooBig { .. } => Refusal::TooLarge {
-                largest: self.shared.spec.largest_page(),
-            },
-            _ => Refusal::Full,
-        };
+        let refusal = self.shared.spec.refusal(&error);
         let mut recorder = self.shared.recorder();
         if recorder.recording.failure.is_none() {
             let buffer = recorder

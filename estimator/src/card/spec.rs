@@ -1,8 +1,10 @@
 //! What a simulated card is like.
 
+use cubecl_server::server::IoError;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
+use crate::record::Refusal;
 
 /// The runtime through which burn drives the card: it decides layout, alignment,
 /// pages, and what happens when the card is full.
@@ -101,6 +103,16 @@ impl CardSpec {
             (Runtime::Cuda, Some(total)) => total / 4,
             (Runtime::Cuda, None) => Bytes(u64::MAX / 8),
             _ => self.largest_binding,
+        }
+    }
+
+    /// What `error` says about an allocation that such a card refused.
+    pub(crate) fn refusal(&self, error: &IoError) -> Refusal {
+        match error {
+            IoError::BufferTooBig { .. } => Refusal::TooLarge {
+                largest: self.largest_page(),
+            },
+            _ => Refusal::Full,
         }
     }
 }
