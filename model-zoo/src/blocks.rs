@@ -147,12 +147,13 @@ pub(crate) fn binary_cross_entropy<const D: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy;
 
     /// Expected values: `torch.nn.functional.interpolate(mode="bilinear")` by its
     /// documented formula, source = (target + 0.5) / scale - 0.5.
     #[test]
     fn bilinear_doubles_a_line_as_torch_does() {
-        let x = Tensor::<1>::from_floats([0.0, 4.0], &Device::flex()).reshape([1, 1, 1, 2]);
+        let x = Tensor::<1>::from_floats([0.0, 4.0], &toy::flex()).reshape([1, 1, 1, 2]);
         let resized: Vec<f32> = bilinear(x, [2, 4]).into_data().try_into_vec().unwrap();
         assert_eq!(resized, [0.0, 1.0, 3.0, 4.0, 0.0, 1.0, 3.0, 4.0]);
     }

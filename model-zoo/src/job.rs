@@ -381,7 +381,7 @@ mod tests {
                 ..Request::default()
             };
             let job = request.resolve(&variant).unwrap();
-            let device = Device::flex().autodiff();
+            let device = toy::flex().autodiff();
             let mut losses = toy::Losses::on(&device);
             let Ok(()) = supervised(
                 Toy::new(&device),
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn muon_gets_neither_embeddings_nor_vectors_nor_kernels() {
-        let toy = Toy::new(&Device::flex().autodiff());
+        let toy = Toy::new(&toy::flex().autodiff());
         assert_eq!(hidden_matrices(&toy), [toy.hidden.weight.id]);
     }
 }

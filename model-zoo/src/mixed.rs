@@ -108,7 +108,6 @@ fn narrow_type(dtype: DType) -> FloatDType {
 #[cfg(test)]
 mod tests {
     use burn::nn::LinearConfig;
-    use burn::tensor::Device;
 
     use super::*;
     use crate::{Precision, Request, find, supervised, toy};
@@ -120,7 +119,7 @@ mod tests {
             ..Request::default()
         };
         let job = request.resolve(&find("resnet-20").unwrap()).unwrap();
-        let device = Device::flex().autodiff().gradient_checkpointing();
+        let device = toy::flex().autodiff().gradient_checkpointing();
         let mut losses = toy::Losses::on(&device);
         let Ok(()) = supervised(
             LinearConfig::new(3, 1).init(&device),

@@ -168,6 +168,7 @@ mod tests {
     use burn::tensor::kind::Basic;
 
     use super::*;
+    use crate::toy;
     use crate::{Counts, Phase, Request};
 
     /// Counts what a step trains, and stops it before any parameter exists.
@@ -228,7 +229,7 @@ mod tests {
     /// so not even the largest network takes memory here.
     #[test]
     fn counts_are_those_published() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         for variant in variants() {
             let job = Request::default().resolve(&variant).unwrap();
             let mut count = Count {

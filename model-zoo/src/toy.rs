@@ -1,7 +1,8 @@
 //! For the tests of the networks: a step that really trains, small, on the CPU.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -12,8 +13,22 @@ use crate::{Error, Input, Job, Phase, Request, Watcher, check, find, train};
 
 const STEPS: usize = 6;
 
-/// Held while a test trains: all tests draw from one random generator.
-static ALONE: Mutex<()> = Mutex::new(());
+/// All tests draw from one random generator: a test that trains has it alone, so that its
+/// losses are the same in every run; the others share it.
+static GENERATOR: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// This test's share of [`GENERATOR`], held until its thread ends.
+    static SHARE: RefCell<Option<RwLockReadGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// The CPU, for a test that draws random numbers without training.
+pub(crate) fn flex() -> Device {
+    SHARE.with_borrow_mut(|share| {
+        share.get_or_insert_with(|| GENERATOR.read().unwrap_or_else(PoisonError::into_inner));
+    });
+    Device::flex()
+}
 
 /// One of the losses of a step that has several.
 pub(crate) struct Kind {
@@ -32,15 +47,19 @@ impl Kind {
 pub(crate) struct Losses {
     device: Device,
     losses: Vec<f32>,
+    _alone: RwLockWriteGuard<'static, ()>,
 }
 
 impl Losses {
     /// Nothing seen yet.
     pub fn on(device: &Device) -> Self {
+        SHARE.take();
+        let alone = GENERATOR.write().unwrap_or_else(PoisonError::into_inner);
         device.seed(1);
         Self {
             device: device.clone(),
             losses: Vec::new(),
+            _alone: alone,
         }
     }
 
@@ -108,11 +127,9 @@ pub(crate) fn one_falls(
     let job = request
         .resolve(&variant)
         .expect("a request that can be met");
-    let alone = ALONE.lock();
     let device = Device::flex().autodiff();
     let mut losses = Losses::on(&device);
     let Ok(()) = train(&job, &device, STEPS, &mut losses);
-    drop(alone);
     losses.assert_fall(kind);
 }
 

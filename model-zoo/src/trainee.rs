@@ -249,6 +249,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy;
     use crate::{Request, Unwatched, find, train};
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
             ..Request::default()
         };
         let job = request.resolve(&variant).unwrap();
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let Ok(()) = train(&variant, &job, &device, 1, &mut Unwatched);
     }
 }

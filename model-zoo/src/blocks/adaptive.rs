@@ -227,6 +227,7 @@ fn scores(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy;
 
     /// Of the harmonic numbers of the cut-offs: H(20,000) / H(267,735) and so on.
     #[test]
@@ -244,7 +245,7 @@ mod tests {
     /// its cluster's column among those of the head, by its share of the cluster.
     #[test]
     fn equal_scores_give_the_likelihood_by_hand() {
-        let device = Device::flex();
+        let device = toy::flex();
         let config = AdaptiveConfig {
             ends: vec![3, 8],
             d_model: 4,

@@ -17,13 +17,12 @@ pub(crate) fn locked_dropout(x: Tensor<3>, share: f64, steps: usize) -> Tensor<3
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-
     use super::*;
+    use crate::toy;
 
     #[test]
     fn a_channel_is_dropped_for_all_steps_or_none() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let x = Tensor::<3>::ones([4, 3, 50], &device);
         let dropped = locked_dropout(x, 0.5, 0);
         let (first, last) = (

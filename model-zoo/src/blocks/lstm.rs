@@ -138,11 +138,12 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
+    use crate::toy;
 
     /// burn's own layer with the same weights gives the same outputs.
     #[test]
     fn agrees_with_burns_own() {
-        let device = Device::flex();
+        let device = toy::flex();
         let ours = LstmConfig::new(3, 5).init(&device);
         let mut theirs = BurnConfig::new(3, 5, true).init(&device);
         let part = |from: &Linear, gate: usize| Linear {
@@ -173,7 +174,7 @@ mod tests {
     /// Reading backwards is reading the reversed sequence, with the outputs in place.
     #[test]
     fn reverse_reads_from_the_end() {
-        let device = Device::flex();
+        let device = toy::flex();
         let forward = LstmConfig::new(3, 5).init(&device);
         let backward = Lstm {
             reverse: true,

@@ -110,11 +110,12 @@ mod tests {
     use burn::tensor::Tolerance;
 
     use super::*;
+    use crate::toy;
 
     /// However long the direction is, an output's weights are as long as its gain.
     #[test]
     fn weights_are_as_long_as_the_gain() {
-        let device = Device::flex();
+        let device = toy::flex();
         let config = NormedLinearConfig {
             channels: [2, 1],
             gain: 10.0,
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_convolution_is_normalised_by_output() {
-        let device = Device::flex();
+        let device = toy::flex();
         let config = NormedConvConfig {
             channels: [1, 2],
             kernel: 2,

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = TINY.init(&device).forward(Tensor::zeros([2, 3, 63, 70], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }

@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn each_word_has_scores_and_each_layer_a_state() {
-        let device = Device::flex();
+        let device = toy::flex();
         let config = tiny();
         let words = Tensor::zeros([5, 3], &device);
         let output = config

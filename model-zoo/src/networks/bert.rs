@@ -381,7 +381,7 @@ mod tests {
     /// The table of transformers `BertModel`: encoder and pooler without a head.
     #[test]
     fn encoder_and_pooler_have_the_published_counts() {
-        let device = Device::flex();
+        let device = toy::flex();
         let base = BertConfig::base(30_522).init(&device);
         assert_eq!(toy::parameters(&base), (109_482_240, 199));
         let large = BertConfig::large(30_522).init(&device);
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn scores_have_the_shapes_of_the_heads() {
-        let device = Device::flex();
+        let device = toy::flex();
         let text = || words(3, 8, &device);
         let padding = || text().equal_elem(1);
         let scores = tiny()

@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn each_target_word_has_scores() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = tiny()
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
@@ -387,7 +387,7 @@ mod tests {
     /// A later word must not change what is predicted before it.
     #[test]
     fn the_future_is_hidden() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny().init(&device);
         let scores = |target: [[i64; 3]; 1]| {
             let target = Tensor::from_data(target, &device);

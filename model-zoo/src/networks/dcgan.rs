@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn images_are_made_and_judged() {
-        let device = Device::flex();
+        let device = toy::flex();
         let noise = Tensor::zeros([2, 8, 1, 1], &device);
         let images = TINY.generator(&device).forward(noise);
         assert_eq!(images.dims(), [2, 3, IMAGE, IMAGE]);

@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn scores_have_the_size_of_the_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         for scores in tiny().init(&device).forward(Tensor::zeros([2, 3, 33, 40], &device)) {
             assert_eq!(scores.dims(), [2, 5, 33, 40]);
         }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_backbone_keeps_an_eighth_of_the_resolution() {
-        let device = Device::flex();
+        let device = toy::flex();
         let backbone = tiny().backbone.init(&device);
         let sides = backbone
             .stages(Tensor::zeros([1, 3, 64, 64], &device))

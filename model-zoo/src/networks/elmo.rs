@@ -378,13 +378,13 @@ mod tests {
     /// The table of the reference, without the output layer.
     #[test]
     fn the_language_model_has_the_published_counts() {
-        let bilm = ElmoConfig::new(793_471).init(&Device::flex());
+        let bilm = ElmoConfig::new(793_471).init(&toy::flex());
         assert_eq!(toy::parameters(&bilm), (93_600_848, 37));
     }
 
     #[test]
     fn words_keep_their_places() {
-        let device = Device::flex();
+        let device = toy::flex();
         let (config, bilm) = (tiny(), tiny().init(&device));
         let words = bilm.embed(Tensor::zeros([15, 6], &device), 3);
         assert_eq!(words.dims(), [5, 3, 8]);

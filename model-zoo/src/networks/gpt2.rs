@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = tiny().init(&device).forward(words(2, 8, &device));
         assert_eq!(scores.dims(), [16, 50]);
     }
@@ -210,7 +210,7 @@ mod tests {
     /// A later word must not change what is predicted before it.
     #[test]
     fn the_future_is_hidden() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny().init(&device);
         let scores = |words: [[i64; 3]; 1]| {
             let scores = network.forward(Tensor::from_data(words, &device));

@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_pair() {
-        let device = Device::flex();
+        let device = toy::flex();
         let sentence = |words| Tensor::zeros([words, 2, GLOVE], &device);
         let scores = tiny().init(&device).forward(sentence(5), sentence(4));
         assert_eq!(scores.dims(), [2, 3]);

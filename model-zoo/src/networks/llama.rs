@@ -301,14 +301,14 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = tiny().init(&device).forward(words(2, 8, &device));
         assert_eq!(scores.dims(), [16, 50]);
     }
 
     #[test]
     fn a_tied_output_layer_costs_no_parameters() {
-        let device = Device::flex();
+        let device = toy::flex();
         let tied = LlamaConfig {
             tied: true,
             ..tiny()
@@ -321,7 +321,7 @@ mod tests {
     /// Query heads 0 and 1 share the first key head, 2 and 3 the second.
     #[test]
     fn neighbouring_queries_share_a_key() {
-        let device = Device::flex();
+        let device = toy::flex();
         let block = tiny().block(&device);
         let keys = Tensor::<1, Int>::arange(0..2, &device)
             .float()

@@ -269,7 +269,7 @@ mod tests {
     /// torchvision's documentation of the levels: strides 4, 8, 16, 32 and 64.
     #[test]
     fn each_level_is_half_as_large() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny().init(&device);
         let stages = network.body.stages(Tensor::zeros([1, 3, 64, 128], &device));
         let sizes: Vec<_> = network
@@ -293,7 +293,7 @@ mod tests {
     /// of the first stage (5) are frozen; the rest of the network has 42 tensors.
     #[test]
     fn what_is_frozen_gets_no_gradient() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let variant = find("mask-rcnn-r50-fpn").unwrap();
         let job = request().resolve(&variant).unwrap();
         let config = tiny();

@@ -297,7 +297,7 @@ mod tests {
     /// The table of the reference: BERT and eight heads, of which five answer networks.
     #[test]
     fn heads_have_the_published_counts() {
-        let network = MtDnnConfig::large(30_522).init(&Device::flex());
+        let network = MtDnnConfig::large(30_522).init(&toy::flex());
         let pairs = network.pairs.iter().map(toy::parameters);
         let expected = [7_360_516, 7_356_419, 7_356_419, 7_356_419, 7_356_419];
         assert!(pairs.eq(expected.map(|elements| (elements, 10))));
@@ -308,7 +308,7 @@ mod tests {
     /// Without dropout the answer is a mean of likelihoods, which add up to one.
     #[test]
     fn answers_are_likelihoods() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny().init(&device);
         let tokens = Tensor::random([3, 7, 16], Distribution::Default, &device);
         let answer = network.pairs[0].forward(tokens);

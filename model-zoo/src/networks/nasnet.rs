@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny([67, 91]).init(&device);
         for scores in network.forward(Tensor::zeros([2, 3, 67, 91], &device)) {
             assert_eq!(scores.dims(), [2, 10]);

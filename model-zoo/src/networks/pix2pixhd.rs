@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn an_image_is_as_large_as_its_map() {
-        let device = Device::flex();
+        let device = toy::flex();
         for enhancer in [None, Some(1)] {
             let generator = tiny(enhancer).generator.init(&device);
             let images = generator.forward(Tensor::zeros([1, 4, 32, 64], &device));
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_edge_is_on_both_sides_of_a_border() {
-        let device = Device::flex();
+        let device = toy::flex();
         let instances = Tensor::<1, Int>::from_ints([7, 7, 8, 8], &device).reshape([1, 1, 1, 4]);
         let edges: Vec<f32> = edges(instances).into_data().try_into_vec().unwrap();
         assert_eq!(edges, [0.0, 1.0, 1.0, 0.0]);
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn vgg_weighs_what_is_published_and_learns_nothing() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let vgg = Features::new(&tiny(None).vgg, false, &device).no_grad();
         let images = Tensor::<4>::zeros([1, 3, 32, 32], &device).require_grad();
         let loss = total(

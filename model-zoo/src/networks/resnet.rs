@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = ResNetConfig::published("resnet-20", Some(10)).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 10]);

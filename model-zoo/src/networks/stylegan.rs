@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn images_are_made_and_judged() {
-        let device = Device::flex();
+        let device = toy::flex();
         let noises = [(); 2].map(|()| Tensor::ones([2, TINY.latent], &device));
         let images = Generator::new(&TINY, &device).forward(noises);
         assert_eq!(images.dims(), [2, 3, 32, 32]);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn an_average_lies_between() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let layer = |value: f32| {
             burn::nn::LinearConfig::new(1, 1)
                 .with_bias(false)

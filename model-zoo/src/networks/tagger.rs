@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = Device::flex();
+        let device = toy::flex();
         let words = Tensor::zeros([5, 2], &device);
         let characters = Tensor::zeros([10, 7], &device);
         let scores = tiny().init(&device).forward(words, characters);
@@ -243,7 +243,7 @@ mod tests {
     /// Against brute force: the likelihoods of all paths add up to one.
     #[test]
     fn all_paths_together_are_certain() {
-        let device = Device::flex();
+        let device = toy::flex();
         let mut network = tiny().init(&device);
         let random = |shape| Tensor::random(shape, Distribution::Default, &device);
         network.transitions = Param::from_tensor(random([3, 3]));

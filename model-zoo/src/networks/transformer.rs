@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_target_word_has_scores() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = tiny()
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));

@@ -386,7 +386,7 @@ mod tests {
     /// By hand: with two queries and three keys, the first row moves by one.
     #[test]
     fn scores_by_distance_move_to_their_keys() {
-        let device = Device::flex();
+        let device = toy::flex();
         let x = Tensor::<4>::from_data([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]], &device);
         let moved = shifted(x).into_data();
         // What comes after the query's own key is masked.
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn words_keep_their_places_and_leave_a_memory() {
-        let device = Device::flex();
+        let device = toy::flex();
         let config = tiny(1);
         let (hidden, memories) = config.init(&device).forward(
             Tensor::zeros([3, 4, 16], &device),

@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_map_has_the_size_that_is_computed_beforehand() {
-        let device = Device::flex();
+        let device = toy::flex();
         let scores = TINY.init(&device).forward(Tensor::zeros([1, 1, 188, 204], &device));
         assert_eq!(scores.dims(), [1, 2, 4, 20]);
         assert_eq!((output_size(188), output_size(204)), (Some(4), Some(20)));

@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let network = tiny(false).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 40], &device));
         assert_eq!(scores.dims(), [2, 10]);

@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let images = Tensor::zeros([2, 3, 32, 48], &device);
         assert_eq!(tiny().init(&device).forward(images).dims(), [2, 10]);
     }

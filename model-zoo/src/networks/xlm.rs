@@ -312,7 +312,7 @@ mod tests {
             encoder,
             target,
             decoder,
-        } = XlmConfig::new(64_139).init(&Device::flex());
+        } = XlmConfig::new(64_139).init(&toy::flex());
         let both = |(a, b), (c, d)| (a + c, b + d);
         let (source, encoder) = (toy::parameters(&source), toy::parameters(&encoder));
         assert_eq!(both(source, encoder), (141_848_203, 102));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_translation_has_its_full_length() {
-        let device = Device::flex().autodiff();
+        let device = toy::flex().autodiff();
         let network = tiny().init(&device);
         let translation = network.translate((words(3, 8, &device), 0), 1, 12);
         assert_eq!(translation.dims(), [3, 12]);

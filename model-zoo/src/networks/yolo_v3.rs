@@ -305,7 +305,7 @@ mod tests {
     /// Section 2.3 of the paper: three boxes a cell, at three scales; 10,647 at 416.
     #[test]
     fn there_are_as_many_boxes_as_published() {
-        let device = Device::flex();
+        let device = toy::flex();
         let maps = TINY.init(&device).forward(Tensor::zeros([1, 3, 416, 416], &device));
         let boxes = maps.map(|map| {
             let [_, channels, height, width] = map.dims();

@@ -180,11 +180,12 @@ impl MaskHead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy;
 
     /// On a map whose pixels are their own column, a bin's mean is the column of its middle.
     #[test]
     fn a_bin_is_the_mean_of_what_is_under_it() {
-        let device = Device::flex();
+        let device = toy::flex();
         let columns = Tensor::<1, Int>::arange(0..8, &device).float();
         let map = columns.reshape([1, 1, 1, 8]).expand([1, 1, 8, 8]);
         let regions = Tensor::<2>::from_floats([[0.0, 0.0, 4.0, 4.0], [2.0, 1.0, 6.0, 5.0]], &device);
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn regions_are_of_their_own_image() {
-        let device = Device::flex();
+        let device = toy::flex();
         let values = Tensor::<1>::from_floats([1.0, 2.0], &device);
         let map = values.reshape([2, 1, 1, 1]).expand([2, 3, 4, 4]);
         let regions = Tensor::<2>::from_floats([[0.0, 0.0, 3.0, 3.0]; 4], &device);

@@ -95,10 +95,11 @@ fn with_deviation(x: Tensor<4>) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy;
 
     #[test]
     fn equal_images_do_not_differ() {
-        let device = Device::flex();
+        let device = toy::flex();
         let images = Tensor::<4>::ones([8, 2, 4, 4], &device);
         let with = with_deviation(images);
         assert_eq!(with.dims(), [8, 3, 4, 4]);

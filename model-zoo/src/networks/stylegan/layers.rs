@@ -179,12 +179,13 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
+    use crate::toy;
 
     /// Fusing saves memory and changes nothing else, but for the direction in which a
     /// transposed convolution reads its kernel; here the kernel is the same both ways.
     #[test]
     fn fused_convolutions_do_what_two_operations_do() {
-        let device = Device::flex();
+        let device = toy::flex();
         let x = Tensor::<4>::random([2, 3, 8, 8], Distribution::Default, &device);
         for resize in [|fused| Resize::Double { fused }, |fused| Resize::Halve { fused }] {
             let apart = EqualConv::new([3, 4], 3, GAIN, resize(false), &device);
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn blurring_spreads_a_pixel() {
-        let device = Device::flex();
+        let device = toy::flex();
         let x = Tensor::<1>::from_floats([0.0, 0.0, 16.0, 0.0], &device).reshape([1, 1, 1, 4]);
         let blurred: Vec<f32> = blur(x).into_data().try_into_vec().unwrap();
         assert_eq!(blurred, [0.0, 2.0, 4.0, 2.0]);
