@@ -45,35 +45,13 @@ impl Ask {
     ///
     /// A value that cannot be, with what would help.
     pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
-        let variant = model_zoo::find(&raw.model)?;
-        let request = Request {
-            batch: batch.map(|text| count("--batch", text)).transpose()?,
-            precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
-            optimizer: raw
-                .optimizer
-                .as_ref()
-                .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
-                .transpose()?,
-            input: Input {
-                image: raw.image.as_deref().map(image).transpose()?,
-                seq: size("--seq", &raw.seq)?,
-                src_seq: size("--src-seq", &raw.src_seq)?,
-                classes: size("--classes", &raw.classes)?,
-                vocab: size("--vocab", &raw.vocab)?,
-            },
-            accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
-            checkpointing: raw.checkpointing,
-            freeze: raw.freeze.clone(),
-        };
-        let job = request.resolve(&variant)?;
-        model_zoo::check(&variant, &job)?;
-        countable(&variant, &job)?;
-        let runtime = choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
+        let (variant, job) = training_job(&raw.model, &raw.step, batch)?;
+        let runtime = choice("--runtime", &raw.cards.runtime, Runtime::VARIANTS)?;
         Ok(Self {
             variant,
             job,
             runtime,
-            cards: cards(raw, runtime)?,
+            cards: cards(&raw.cards, runtime)?,
         })
     }
 
@@ -90,21 +68,64 @@ impl Ask {
     }
 }
 
-fn cards(raw: &cli::Job, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
+/// The training job that `model` and `raw` name; `batch` where the command has one.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn training_job(
+    model: &str,
+    raw: &cli::Step,
+    batch: Option<&str>,
+) -> Result<(Variant, Job), Trouble> {
+    let variant = model_zoo::find(model)?;
+    let request = Request {
+        batch: batch.map(|text| count("--batch", text)).transpose()?,
+        precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
+        optimizer: raw
+            .optimizer
+            .as_ref()
+            .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
+            .transpose()?,
+        input: Input {
+            image: raw.image.as_deref().map(image).transpose()?,
+            seq: size("--seq", &raw.seq)?,
+            src_seq: size("--src-seq", &raw.src_seq)?,
+            classes: size("--classes", &raw.classes)?,
+            vocab: size("--vocab", &raw.vocab)?,
+        },
+        accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
+        checkpointing: raw.checkpointing,
+        freeze: raw.freeze.clone(),
+    };
+    let job = request.resolve(&variant)?;
+    model_zoo::check(&variant, &job)?;
+    countable(&variant, &job)?;
+    Ok((variant, job))
+}
+
+fn cards(raw: &cli::Cards, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
     match (&raw.memory, raw.gpu.as_slice()) {
         (Some(_), [_, ..]) => Err(Trouble::new("--gpu and --memory exclude each other").hint(
             "--memory is all that the job may have; --gpu knows what a card keeps for itself",
         )),
         (Some(size), []) => {
-            let memory: Bytes = size.parse().map_err(|error| {
-                let trouble: Trouble = estimator::SizeError::into(error);
-                trouble
-            })?;
+            let memory = memory(size)?;
             let spec = CardSpec::endless(runtime).with_memory(memory, Bytes::ZERO);
             Ok(vec![Card { gpu: None, spec }])
         }
         (None, names) => names.iter().map(|name| card(name, runtime)).collect(),
     }
+}
+
+/// An amount of memory.
+///
+/// # Errors
+///
+/// It is none.
+pub fn memory(text: &str) -> Result<Bytes, Trouble> {
+    text.parse()
+        .map_err(|error: estimator::SizeError| error.into())
 }
 
 fn card(name: &str, runtime: Runtime) -> Result<Card, Trouble> {
@@ -138,7 +159,11 @@ fn size(option: &str, text: &Option<String>) -> Result<Option<usize>, Trouble> {
 }
 
 /// A whole number from 1 on that burn can count with.
-fn count(option: &str, text: &str) -> Result<usize, Trouble> {
+///
+/// # Errors
+///
+/// It is none.
+pub fn count(option: &str, text: &str) -> Result<usize, Trouble> {
     let trouble = || Trouble::new(format!("`{text}` is no value of {option}"));
     match text.parse::<u64>() {
         Ok(0) => Err(trouble().hint(format!("{option} is at least 1"))),

@@ -4,10 +4,12 @@ mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
+mod verify;
 
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
+use crate::measure;
 
 /// It fits, or it is done.
 pub const FITS: u8 = 0;
@@ -25,6 +27,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
+        Command::Verify(raw) => verify::run(&raw)?,
+        Command::Measure => {
+            measure::run_child()?;
+            FITS
+        }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
     };

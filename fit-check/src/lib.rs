@@ -3,8 +3,11 @@
 pub mod ask;
 pub mod cli;
 pub mod commands;
+pub mod comparison;
+pub mod measure;
 pub mod output;
 mod progress;
+pub mod records;
 pub mod report;
 mod step;
 pub mod trouble;

@@ -5,6 +5,7 @@ mod json;
 mod markdown;
 mod page;
 mod pages;
+mod verify;
 
 use std::fs;
 use std::io::Write;

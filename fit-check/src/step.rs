@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, FloatDType, Tensor};
-use estimator::{CardSpec, Run, Simulated, Stopped, simulate};
+use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, simulate};
 use model_zoo::{Job, Precision, Variant, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
@@ -80,4 +80,40 @@ pub fn simulate_step(
         let device = training_device(run.device(), job);
         model_zoo::train(variant, job, &device, STEPS, &mut Watched(run))
     })
+}
+
+/// A training step at any batch.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyBatch<'a> {
+    /// The model.
+    pub variant: &'a Variant,
+    /// Its training step; the batch is another each time.
+    pub job: &'a Job,
+}
+
+/// The batches from which others are proposed. One sample is often special: what is wide in
+/// the batch can be left out.
+const PROPOSING: u64 = 2;
+
+impl AnyBatch<'_> {
+    /// How the step grows with the batch on cards like `endless`, if it does so evenly.
+    ///
+    /// # Errors
+    ///
+    /// As [`simulate_step`].
+    pub fn scaling(&self, endless: &CardSpec) -> Result<Option<Scaling>, estimator::Error> {
+        let few = self.simulate(PROPOSING, endless.clone())?;
+        let more = self.simulate(PROPOSING + 1, endless.clone())?;
+        Ok(Scaling::between(PROPOSING, few.recording, &more.recording))
+    }
+}
+
+impl Program for AnyBatch<'_> {
+    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
+        let job = Job {
+            batch: batch as usize,
+            ..self.job.clone()
+        };
+        simulate_step(self.variant, &job, spec)
+    }
 }

@@ -1,7 +1,6 @@
 //! Largest batch per card.
 
-use estimator::{CardSpec, Error, Program, Scaling, Simulated, largest_batch};
-use model_zoo::Job;
+use estimator::largest_batch;
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::ask::Ask;
@@ -9,25 +8,8 @@ use crate::cli;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
-use crate::simulate_step;
+use crate::step::AnyBatch;
 use crate::trouble::Trouble;
-
-/// The asked step at any batch.
-struct Step<'a>(&'a Ask);
-
-impl Program for Step<'_> {
-    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
-        let job = Job {
-            batch: batch as usize,
-            ..self.0.job.clone()
-        };
-        simulate_step(&self.0.variant, &job, spec)
-    }
-}
-
-/// The batches from which others are proposed. One sample is often special: what is wide in
-/// the batch can be left out.
-const PROPOSING: u64 = 2;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
@@ -45,12 +27,11 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         "training {} on a simulated card",
         ask.variant.name
     ));
-    let program = Step(&ask);
-    let endless = ask.endless();
-    let proposing = |batch| program.simulate(batch, endless.clone());
-    let few = proposing(PROPOSING).map_err(Trouble::from)?;
-    let more = proposing(PROPOSING + 1).map_err(Trouble::from)?;
-    let scaling = Scaling::between(PROPOSING, few.recording, &more.recording);
+    let program = AnyBatch {
+        variant: &ask.variant,
+        job: &ask.job,
+    };
+    let scaling = program.scaling(&ask.endless()).map_err(Trouble::from)?;
     let mut cards = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));

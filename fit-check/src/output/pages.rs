@@ -12,7 +12,7 @@ use crate::report::{
 };
 
 /// `resnet-50, batch 32, 3x224x224, fp32, adam`
-fn headline(asked: &Asked) -> String {
+pub(super) fn headline(asked: &Asked) -> String {
     let mut parts = vec![styled(TITLE, asked.model)];
     if let Some(batch) = asked.batch {
         parts.push(format!("batch {batch}"));
@@ -44,13 +44,9 @@ fn headline(asked: &Asked) -> String {
 }
 
 fn assumptions(asked: &Asked) -> String {
-    let switched = |on: bool| if on { "on" } else { "off" };
     format!(
-        "burn {} on {}, fusion {}, autotune {}; one optimizer step after the first",
-        asked.burn.version,
-        asked.runtime,
-        switched(asked.burn.fusion),
-        switched(asked.burn.autotune),
+        "{} on {}; one optimizer step after the first",
+        asked.burn, asked.runtime
     )
 }
 
