@@ -28,6 +28,9 @@ pub enum Command {
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
+    /// A page of docs/ that the program writes itself
+    #[command(hide = true)]
+    Page(PageArgs),
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
@@ -122,6 +125,21 @@ pub struct Verify {
 
 /// Where the records of measurements are, from the root of the repository.
 pub const RECORDS: &str = "fit-check/data/records.jsonl";
+
+/// `page`.
+#[derive(Debug, Args)]
+pub struct PageArgs {
+    /// Which
+    #[arg(value_enum)]
+    pub page: Page,
+}
+
+/// A page of `docs/` that is generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// `docs/accuracy.md`, from the records of measurements
+    Accuracy,
+}
 
 /// `models`.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
+mod page;
 mod verify;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             measure::run_child()?;
             FITS
         }
+        Command::Page(raw) => page::run(&raw)?,
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
     };

@@ -2,7 +2,7 @@
 
 mod csv;
 mod json;
-mod markdown;
+pub mod markdown;
 mod page;
 mod pages;
 mod verify;
@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+pub use page::grouped;
 pub use pages::WithLayers;
 use serde::Serialize;
 

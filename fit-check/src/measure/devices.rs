@@ -174,14 +174,22 @@ impl DeviceReport {
     }
 }
 
-/// The adapters of the native graphics APIs, without OpenGL's view of the same ones.
+/// The adapters of the native graphics APIs; OpenGL's view of them only where there is no
+/// other, as CubeCL chooses too (`AutoGraphicsApi::chain` of `cubecl-wgpu` 0.11.3).
 fn adapters() -> Vec<wgpu::AdapterInfo> {
+    let native = adapters_of(wgpu::Backends::PRIMARY);
+    match native.is_empty() {
+        true => adapters_of(wgpu::Backends::GL),
+        false => native,
+    }
+}
+
+fn adapters_of(apis: wgpu::Backends) -> Vec<wgpu::AdapterInfo> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends: wgpu::Backends::PRIMARY,
+        backends: apis,
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY);
-    cubecl_environment::future::block_on(adapters)
+    cubecl_environment::future::block_on(instance.enumerate_adapters(apis))
         .iter()
         .map(wgpu::Adapter::get_info)
         .collect()

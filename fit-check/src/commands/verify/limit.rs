@@ -70,7 +70,7 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
     let agrees = runs.iter().all(BatchRun::agrees);
     let unknown = runs
         .iter()
-        .any(|run| matches!(run.ending, Ending::TimedOut(_) | Ending::Killed(_)));
+        .any(|run| matches!(run.ending, Ending::TimedOut(_)));
     let runtime = proof.device.driven.runtime();
     let report = LimitReport {
         asked: Asked::of(&proof.variant, &proof.job, runtime, None),
