@@ -13,6 +13,7 @@ use crate::card::{CardSpec, Shared, SimulatedCard};
 use crate::modules::{Kind, visit_tensors};
 use crate::phase::Phase;
 use crate::record::{Event, Layer, Mark, Pools, Recording, Role};
+use crate::recorder::Suspects;
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
 
@@ -103,7 +104,7 @@ impl Run {
                 reserved: Bytes(usage.bytes_reserved),
             });
         let mut recorder = self.shared.recorder();
-        recorder.note_freed();
+        recorder.note_freed(&Suspects::All);
         let roles = std::mem::take(&mut self.roles);
         let roles = roles
             .into_iter()
