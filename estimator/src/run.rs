@@ -1,6 +1,6 @@
 //! A program on a simulated card, and what it says about itself as it goes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -43,6 +43,10 @@ pub struct Run {
     device: Device,
     shared: Arc<Shared>,
     step: usize,
+    /// Of each module by name, as it was last reported: what is said of it holds at every
+    /// mark until it is reported anew.
+    modules: BTreeMap<String, Vec<(usize, Role)>>,
+    /// Of gradients and inputs, for the next mark.
     roles: Vec<(usize, Role)>,
     layers: HashMap<ParamId, Layer>,
     parameters: HashMap<ParamId, (Kind, u64, Bytes)>,
@@ -57,6 +61,7 @@ impl Run {
     /// `module`, as it is now; `name` is empty if the program trains only one. Parameters
     /// that do not exist yet are left alone.
     pub fn module<M: Module>(&mut self, name: &str, module: &M) {
+        let mut roles = Vec::new();
         visit_tensors(name, module, |tensor| {
             let known = (tensor.kind, tensor.elements, tensor.bytes);
             self.parameters.insert(tensor.id, known);
@@ -66,10 +71,11 @@ impl Run {
                     Kind::Statistic => Role::Buffer(layer),
                     Kind::Trainable | Kind::Frozen => Role::Parameter(layer),
                 };
-                self.roles.push((buffer.id, role));
+                roles.push((buffer.id, role));
             }
             self.layers.insert(tensor.id, tensor.layer);
         });
+        self.modules.insert(name.to_string(), roles);
     }
 
     /// The gradients that belong to `module`, which was reported before.
@@ -105,9 +111,9 @@ impl Run {
             });
         let mut recorder = self.shared.recorder();
         recorder.note_freed(&Suspects::All);
-        let roles = std::mem::take(&mut self.roles);
-        let roles = roles
-            .into_iter()
+        let said = self.modules.values().flatten().copied();
+        let roles = said
+            .chain(std::mem::take(&mut self.roles))
             .filter_map(|(id, role)| Some((recorder.buffer(id)?, role)))
             .collect();
         let recording = &mut recorder.recording;
@@ -223,6 +229,7 @@ pub fn simulate(
         device: device.clone(),
         shared: card.shared().clone(),
         step: 0,
+        modules: BTreeMap::new(),
         roles: Vec::new(),
         layers: HashMap::new(),
         parameters: HashMap::new(),

@@ -126,9 +126,11 @@ fn at_mark(
         return role;
     }
     let phase = |mark: usize| recording.marks[mark].phase;
+    let step_ends = seen.iter().any(|mark| phase(*mark) == Phase::Optimizer);
     match phase(seen[0]) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
-        _ if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => Category::Buffers,
+        Phase::Backward if step_ends => Category::Optimizer,
+        _ if step_ends => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
         Phase::Backward => Category::Gradients,

@@ -108,8 +108,9 @@ impl IndexMut<Category> for Breakdown {
 /// saw neither is a temporary. At a mark it is what the program said. Where the program said
 /// nothing, it is what the phase of its birth leaves behind: activations in the forward
 /// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
-/// start (master weights); and what outlives the optimizer's step without being any of these
-/// is a running statistic that waits for its next update.
+/// start (master weights); what outlives the optimizer's step is optimizer state if it was
+/// born in the backward pass (a momentum begins as the gradient itself), and otherwise a
+/// running statistic that waits for its next update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
@@ -178,15 +179,6 @@ impl Categories {
         known.copied().unwrap_or(Category::Temporaries)
     }
 
-    /// What is there at the mark with number `mark`, by category.
-    pub fn at_mark(&self, recording: &Recording, mark: usize) -> Breakdown {
-        let mut breakdown = Breakdown::default();
-        for (buffer, category) in &self.at[mark] {
-            breakdown[*category] += recording.buffer(*buffer).bytes;
-        }
-        breakdown
-    }
-
     /// Every buffer that is there at the mark with number `mark`, with what it is for.
     pub fn buffers_at(&self, mark: usize) -> impl Iterator<Item = (BufferId, Category)> + '_ {
         self.at[mark]
@@ -202,6 +194,7 @@ fn unsaid(recording: &Recording, first: usize, after: usize) -> Category {
     let step_ends = (first..after).any(|mark| phase(mark) == Phase::Optimizer);
     match phase(first) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
+        Phase::Backward if step_ends => Category::Optimizer,
         _ if step_ends => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
