@@ -45,9 +45,28 @@ impl Ask {
     ///
     /// A value that cannot be, with what would help.
     pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
+        Self::sized(raw, batch, None)
+    }
+
+    /// As [`Ask::new`]; the batch may also be given as a number of `tokens`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ask::new`]; or both are given.
+    pub fn sized(
+        raw: &cli::Job,
+        batch: Option<&str>,
+        tokens: Option<&str>,
+    ) -> Result<Self, Trouble> {
+        if batch.is_some() && tokens.is_some() {
+            return Err(Trouble::new("--batch and --tokens exclude each other").hint(
+                "--batch counts samples; --tokens N is as many samples as have at most N tokens",
+            ));
+        }
         let variant = model_zoo::find(&raw.model)?;
         let request = Request {
             batch: batch.map(|text| count("--batch", text)).transpose()?,
+            tokens: tokens.map(|text| count("--tokens", text)).transpose()?,
             precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
             optimizer: raw
                 .optimizer

@@ -37,6 +37,10 @@ pub struct Estimate {
     /// Samples in a batch [default: that of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
+    /// Tokens in a batch instead: as many samples as have no more (of a translation, the longer
+    /// side counts)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub tokens: Option<String>,
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,

@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, raw.batch.as_deref())?;
+    let ask = Ask::sized(&raw.job, raw.batch.as_deref(), raw.tokens.as_deref())?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(

@@ -55,7 +55,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
         let found = largest_batch(&program, scaling.as_ref(), &card.spec).map_err(Trouble::from)?;
-        cards.push(CardBatch::new(card, &found));
+        cards.push(CardBatch::new(card, &found, ask.job.input.tokens()));
     }
     progress.done();
     let report = MaxBatchReport {
