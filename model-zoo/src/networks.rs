@@ -124,6 +124,8 @@ zoo! {
     stylegan::StyleGan,
 }
 
+pub use bert::{BertConfig, train_classifier as train_bert_classifier};
+
 /// The variant called `name`, whatever its capitals and separators.
 ///
 /// # Errors
