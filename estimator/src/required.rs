@@ -37,40 +37,74 @@ fn mib(bytes: Bytes) -> u64 {
     bytes.0.div_ceil(MIB)
 }
 
-/// The least number above `short` that lacks nothing, looked for around `guess` in steps that
-/// double; the number below it was tried, and lacks something. What a number lacks is said as
-/// what would have done instead, which is a hint and no bound: with less room the pools tidy
-/// up earlier, and may do with less.
-fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64>) -> u64 {
-    let mut step = 1;
+/// A least number that lacks nothing, above `short`, which lacks something: the number below
+/// it was tried, and lacks something too. It is looked for from `guess` on.
+///
+/// What a number lacks is said as what would have done instead. That is nearly always the
+/// answer, but no bound: with less room the pools tidy up earlier, and may do with less.
+fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64> + Sync) -> u64 {
     let mut enough = guess.max(short + 1);
-    while let Some(wanted) = lacking(enough) {
-        short = enough;
-        enough = wanted.max(short + step);
-        step *= 2;
+    let (at, below) = with_the_next_below(enough, short, &lacking);
+    let mut hint = None;
+    match (at, below) {
+        (Some(wanted), _) => {
+            short = enough;
+            enough = climb(short, wanted, &lacking);
+            hint = Some((enough - 1, false));
+        }
+        (None, Some(_)) => return enough,
+        (None, None) => enough -= 1,
     }
-    let mut step = 1;
     while enough - short > 1 {
-        let middle = short + (enough - short) / 2;
-        let below = enough.saturating_sub(step).max(middle);
-        match lacking(below) {
+        let within = |(tried, _): &(u64, bool)| short < *tried && *tried < enough;
+        let middle = (short + (enough - short) / 2, false);
+        let (tried, promised) = hint.take().filter(within).unwrap_or(middle);
+        match lacking(tried) {
             None => {
-                enough = below;
-                step = step.saturating_mul(2);
+                enough = tried;
+                hint = promised.then_some((tried - 1, false));
             }
-            // From here on, halve what is left.
-            Some(_) => {
-                short = below;
-                step = u64::MAX;
+            Some(wanted) => {
+                short = tried;
+                hint = Some((wanted, true));
             }
         }
     }
     enough
 }
 
+/// What `number` lacks, and what the one below it does, tried at the same time. Of `short` it
+/// is known that it lacks something.
+fn with_the_next_below(
+    number: u64,
+    short: u64,
+    lacking: &(impl Fn(u64) -> Option<u64> + Sync),
+) -> (Option<u64>, Option<u64>) {
+    if number - 1 <= short {
+        return (lacking(number), Some(number));
+    }
+    std::thread::scope(|scope| {
+        let below = scope.spawn(|| lacking(number - 1));
+        let at = lacking(number);
+        (at, below.join().expect("a replay does not panic"))
+    })
+}
+
+/// A number above `short` that lacks nothing: `wanted`, or from there in steps that double.
+fn climb(mut short: u64, wanted: u64, lacking: &impl Fn(u64) -> Option<u64>) -> u64 {
+    let mut step = 1;
+    let mut enough = wanted.max(short + 1);
+    while let Some(wanted) = lacking(enough) {
+        short = enough;
+        enough = wanted.max(short + step);
+        step *= 2;
+    }
+    enough
+}
+
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
@@ -86,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_right_guess_is_tried_and_what_is_one_less() {
-        let tries = Cell::new(0);
+        let tries = AtomicU32::new(0);
         let found = least(3, 20, |n| {
-            tries.set(tries.get() + 1);
+            tries.fetch_add(1, Ordering::Relaxed);
             (n < 20).then_some(n + 1)
         });
-        assert_eq!((found, tries.get()), (20, 2));
+        assert_eq!((found, tries.into_inner()), (20, 2));
     }
 }
