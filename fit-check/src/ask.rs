@@ -169,7 +169,7 @@ fn count(option: &str, text: &str) -> Result<usize, Trouble> {
     }
 }
 
-fn image(text: &str) -> Result<[usize; 2], Trouble> {
+pub(crate) fn image(text: &str) -> Result<[usize; 2], Trouble> {
     let lower = text.to_lowercase();
     let (height, width) = lower.split_once('x').unwrap_or((&lower, &lower));
     let side = |side| count("--image", side);

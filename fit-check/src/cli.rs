@@ -26,6 +26,24 @@ pub enum Command {
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Gpus),
+    /// A page of docs/ that is made by running the program
+    #[command(hide = true)]
+    Page(Page),
+}
+
+/// `page`.
+#[derive(Debug, Args)]
+pub struct Page {
+    /// Which
+    #[arg(value_enum)]
+    pub page: PageName,
+}
+
+/// A page of `docs/` that is made by running the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageName {
+    /// `zoo.md`
+    Zoo,
 }
 
 /// `estimate`.

@@ -4,6 +4,7 @@ mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
+pub mod page;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Page(raw) => page::run(&raw)?,
     };
     Ok(ExitCode::from(status))
 }

@@ -2,9 +2,9 @@
 
 mod csv;
 mod json;
-mod markdown;
-mod page;
-mod pages;
+pub(crate) mod markdown;
+pub(crate) mod page;
+pub(crate) mod pages;
 
 use std::fs;
 use std::io::Write;

@@ -414,7 +414,8 @@ impl Report for MaxBatchReport {
     }
 }
 
-fn sizes(input: &model_zoo::Input) -> String {
+/// `224x224, 1000 classes`
+pub(crate) fn sizes(input: &model_zoo::Input) -> String {
     let image = input
         .image
         .map(|[height, width]| format!("{height}x{width}"));

@@ -1,0 +1,20 @@
+//! The pages of `docs/` that are made by running the program:
+//! `fit-check page zoo > docs/zoo.md`.
+
+mod parallel;
+mod saved;
+pub mod zoo;
+
+use std::io::Write;
+
+use super::FITS;
+use crate::cli::{self, PageName};
+
+/// Runs the command.
+pub fn run(raw: &cli::Page) -> anyhow::Result<u8> {
+    let page = match raw.page {
+        PageName::Zoo => zoo::page()?,
+    };
+    std::io::stdout().write_all(page.as_bytes())?;
+    Ok(FITS)
+}
