@@ -9,6 +9,20 @@ use std::io::Write;
 
 use super::FITS;
 use crate::cli::{self, PageName};
+use crate::output::{Sheet, markdown};
+
+/// A Markdown table without a title, of lines that can fail.
+fn table(
+    header: Vec<&'static str>,
+    lines: Vec<anyhow::Result<Vec<String>>>,
+) -> anyhow::Result<String> {
+    let sheet = Sheet {
+        title: String::new(),
+        header,
+        rows: lines.into_iter().collect::<Result<_, _>>()?,
+    };
+    Ok(markdown::render(&[sheet]))
+}
 
 /// Runs the command.
 pub fn run(raw: &cli::Page) -> anyhow::Result<u8> {

@@ -8,8 +8,6 @@ use model_zoo::{Input, Request};
 use serde::Deserialize;
 
 use super::parallel;
-use crate::output::Sheet;
-use crate::output::markdown;
 use crate::{ask, simulate_step};
 
 /// What PyTorch saves, by job. Measured for this project on a CPU in fp32 with torch 2.15,
@@ -137,20 +135,16 @@ pub fn table() -> anyhow::Result<String> {
             row.why.clone(),
         ])
     });
-    let sheet = Sheet {
-        title: String::new(),
-        header: vec![
-            "model",
-            "batch",
-            "sample",
-            "PyTorch MiB",
-            "burn MiB",
-            "ratio",
-            "ratio, rows not padded",
-            "kept by",
-            "why",
-        ],
-        rows: lines.into_iter().collect::<Result<_, _>>()?,
-    };
-    Ok(markdown::render(&[sheet]))
+    let header = vec![
+        "model",
+        "batch",
+        "sample",
+        "PyTorch MiB",
+        "burn MiB",
+        "ratio",
+        "ratio, rows not padded",
+        "kept by",
+        "why",
+    ];
+    super::table(header, lines)
 }

@@ -4,8 +4,6 @@ use estimator::{CardSpec, Estimate, Runtime};
 use model_zoo::{Request, Variant};
 
 use super::{parallel, saved};
-use crate::output::Sheet;
-use crate::output::markdown;
 use crate::output::page::grouped;
 use crate::output::pages::sizes;
 use crate::simulate_step;
@@ -89,22 +87,17 @@ pub fn line(variant: &Variant) -> anyhow::Result<Vec<String>> {
 
 fn networks() -> anyhow::Result<String> {
     let variants = model_zoo::variants();
-    let rows = parallel::each(&variants, line);
-    let sheet = Sheet {
-        title: String::new(),
-        header: vec![
-            "model",
-            "parameters",
-            "default input",
-            "recipe's batch",
-            "optimizer",
-            "needs",
-            "live",
-            "sources",
-        ],
-        rows: rows.into_iter().collect::<Result<_, _>>()?,
-    };
-    Ok(markdown::render(&[sheet]))
+    let header = vec![
+        "model",
+        "parameters",
+        "default input",
+        "recipe's batch",
+        "optimizer",
+        "needs",
+        "live",
+        "sources",
+    ];
+    super::table(header, parallel::each(&variants, line))
 }
 
 fn pix2pixhd() -> anyhow::Result<String> {
