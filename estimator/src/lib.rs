@@ -18,7 +18,9 @@ mod largest_batch;
 mod modules;
 mod phase;
 pub mod record;
+mod recorder;
 mod replay;
+mod required;
 mod run;
 mod tensor;
 

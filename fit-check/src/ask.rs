@@ -39,12 +39,12 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// From the command line; `batch` where the command has one.
+    /// From the command line.
     ///
     /// # Errors
     ///
     /// A value that cannot be, with what would help.
-    pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
+    pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
         let (variant, job) = training_job(&raw.model, &raw.step, batch)?;
         let runtime = choice("--runtime", &raw.cards.runtime, Runtime::VARIANTS)?;
         Ok(Self {
@@ -68,19 +68,40 @@ impl Ask {
     }
 }
 
-/// The training job that `model` and `raw` name; `batch` where the command has one.
+/// A batch, as it was typed; neither if it is that of the published recipe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch<'a> {
+    /// Samples in it.
+    pub samples: Option<&'a str>,
+    /// Tokens that its samples have together at most.
+    pub tokens: Option<&'a str>,
+}
+
+impl Batch<'_> {
+    /// One sample.
+    pub const ONE: Self = Self {
+        samples: Some("1"),
+        tokens: None,
+    };
+}
+
+/// The training job that `model`, `raw` and `batch` name.
 ///
 /// # Errors
 ///
 /// A value that cannot be, with what would help.
-pub fn training_job(
-    model: &str,
-    raw: &cli::Step,
-    batch: Option<&str>,
-) -> Result<(Variant, Job), Trouble> {
+pub fn training_job(model: &str, raw: &cli::Step, batch: Batch) -> Result<(Variant, Job), Trouble> {
+    if batch.samples.is_some() && batch.tokens.is_some() {
+        return Err(
+            Trouble::new("--batch and --tokens exclude each other").hint(
+                "--batch counts samples; --tokens N is as many samples as have at most N tokens",
+            ),
+        );
+    }
     let variant = model_zoo::find(model)?;
     let request = Request {
-        batch: batch.map(|text| count("--batch", text)).transpose()?,
+        batch: size("--batch", batch.samples)?,
+        tokens: size("--tokens", batch.tokens)?,
         precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
         optimizer: raw
             .optimizer
@@ -89,12 +110,12 @@ pub fn training_job(
             .transpose()?,
         input: Input {
             image: raw.image.as_deref().map(image).transpose()?,
-            seq: size("--seq", &raw.seq)?,
-            src_seq: size("--src-seq", &raw.src_seq)?,
-            classes: size("--classes", &raw.classes)?,
-            vocab: size("--vocab", &raw.vocab)?,
+            seq: size("--seq", raw.seq.as_deref())?,
+            src_seq: size("--src-seq", raw.src_seq.as_deref())?,
+            classes: size("--classes", raw.classes.as_deref())?,
+            vocab: size("--vocab", raw.vocab.as_deref())?,
         },
-        accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
+        accumulate: size("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
     };
@@ -154,8 +175,8 @@ fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, Tro
     })
 }
 
-fn size(option: &str, text: &Option<String>) -> Result<Option<usize>, Trouble> {
-    text.as_deref().map(|text| count(option, text)).transpose()
+fn size(option: &str, text: Option<&str>) -> Result<Option<usize>, Trouble> {
+    text.map(|text| count(option, text)).transpose()
 }
 
 /// A whole number from 1 on that burn can count with.
@@ -175,7 +196,7 @@ pub fn count(option: &str, text: &str) -> Result<usize, Trouble> {
     }
 }
 
-fn image(text: &str) -> Result<[usize; 2], Trouble> {
+pub(crate) fn image(text: &str) -> Result<[usize; 2], Trouble> {
     let lower = text.to_lowercase();
     let (height, width) = lower.split_once('x').unwrap_or((&lower, &lower));
     let side = |side| count("--image", side);

@@ -28,13 +28,30 @@ pub enum Command {
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
-    /// A page of docs/ that the program writes itself
-    #[command(hide = true)]
-    Page(PageArgs),
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Gpus),
+    /// A page of docs/ that is made by running the program
+    #[command(hide = true)]
+    Page(Page),
+}
+
+/// `page`.
+#[derive(Debug, Args)]
+pub struct Page {
+    /// Which
+    #[arg(value_enum)]
+    pub page: PageName,
+}
+
+/// A page of `docs/` that is made by running the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageName {
+    /// `docs/accuracy.md`, from the records of measurements
+    Accuracy,
+    /// `zoo.md`
+    Zoo,
 }
 
 /// `estimate`.
@@ -46,6 +63,10 @@ pub struct Estimate {
     /// Samples in a batch [default: that of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
+    /// Tokens in a batch instead: as many samples as have no more (of a translation, the longer
+    /// side counts)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub tokens: Option<String>,
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
@@ -125,21 +146,6 @@ pub struct Verify {
 
 /// Where the records of measurements are, from the root of the repository.
 pub const RECORDS: &str = "fit-check/data/records.jsonl";
-
-/// `page`.
-#[derive(Debug, Args)]
-pub struct PageArgs {
-    /// Which
-    #[arg(value_enum)]
-    pub page: Page,
-}
-
-/// A page of `docs/` that is generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Page {
-    /// `docs/accuracy.md`, from the records of measurements
-    Accuracy,
-}
 
 /// `models`.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
-mod page;
+pub mod page;
 mod verify;
 
 use std::process::ExitCode;
@@ -33,9 +33,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             measure::run_child()?;
             FITS
         }
-        Command::Page(raw) => page::run(&raw)?,
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Page(raw) => page::run(&raw)?,
     };
     Ok(ExitCode::from(status))
 }

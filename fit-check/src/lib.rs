@@ -6,7 +6,6 @@ pub mod commands;
 pub mod comparison;
 pub mod measure;
 pub mod output;
-pub mod pages;
 mod progress;
 pub mod records;
 pub mod report;

@@ -2,16 +2,15 @@
 
 mod csv;
 mod json;
-pub mod markdown;
-mod page;
-mod pages;
+pub(crate) mod markdown;
+pub(crate) mod page;
+pub(crate) mod pages;
 mod verify;
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-pub use page::grouped;
 pub use pages::WithLayers;
 use serde::Serialize;
 

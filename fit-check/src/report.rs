@@ -59,6 +59,9 @@ pub struct Asked {
     /// Samples in a batch; not where the batch is the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
+    /// Tokens in a batch, where samples are made of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
     /// Number formats.
     pub precision: Precision,
     /// Optimizer.
@@ -101,6 +104,7 @@ impl Asked {
             schema: SCHEMA,
             model: variant.name,
             batch,
+            tokens: batch.zip(job.input.tokens()).map(|(b, t)| b * t),
             precision: job.precision,
             optimizer: job.optimizer,
             runtime,
@@ -273,6 +277,9 @@ pub struct CardBatch {
     pub gpu: GpuName,
     /// Samples in it; 0 if not even one fits.
     pub max_batch: u64,
+    /// Tokens in it, where samples are made of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
     /// What it takes.
     pub at_max: Option<Peak>,
     /// The first that does not fit.
@@ -282,12 +289,13 @@ pub struct CardBatch {
 }
 
 impl CardBatch {
-    /// From the card and what was found for it.
-    pub fn new(card: &Card, found: &LargestBatch) -> Self {
+    /// From the card and what was found for it; `tokens` are those of a sample.
+    pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
         let overhead = card.spec.taken;
         Self {
             gpu: GpuName::new(card),
             max_batch: found.batch,
+            max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
             next: Next {
                 batch: found.next.batch,

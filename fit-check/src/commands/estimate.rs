@@ -3,7 +3,7 @@
 use estimator::{Bytes, Estimate};
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::ask::{Ask, Card};
+use crate::ask::{Ask, Batch, Card};
 use crate::cli;
 use crate::output::{self, WithLayers};
 use crate::progress::Progress;
@@ -13,7 +13,13 @@ use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, raw.batch.as_deref())?;
+    let ask = Ask::new(
+        &raw.job,
+        Batch {
+            samples: raw.batch.as_deref(),
+            tokens: raw.tokens.as_deref(),
+        },
+    )?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(

@@ -3,7 +3,7 @@
 use estimator::largest_batch;
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::ask::Ask;
+use crate::ask::{Ask, Batch};
 use crate::cli;
 use crate::output;
 use crate::progress::Progress;
@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, Some("1"))?;
+    let ask = Ask::new(&raw.job, Batch::ONE)?;
     if ask.cards.is_empty() {
         return Err(Trouble::new("max-batch needs a card")
             .hint(
@@ -36,7 +36,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
         let found = largest_batch(&program, scaling.as_ref(), &card.spec).map_err(Trouble::from)?;
-        cards.push(CardBatch::new(card, &found));
+        cards.push(CardBatch::new(card, &found, ask.job.input.tokens()));
     }
     progress.done();
     let report = MaxBatchReport {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model_zoo::{Job, Variant};
 
 use super::{FITS, UNKNOWN};
-use crate::ask;
+use crate::ask::{self, Batch};
 use crate::cli;
 use crate::measure::{self, DeviceName, Mark, Measurement, Mode, Opened, Training};
 use crate::output;
@@ -51,8 +51,11 @@ impl Proof {
             return Err(Trouble::new("verify needs a model").into());
         };
         let batch = match raw.max_batch {
-            true => Some("1"),
-            false => raw.batch.as_deref(),
+            true => Batch::ONE,
+            false => Batch {
+                samples: raw.batch.as_deref(),
+                tokens: None,
+            },
         };
         let (variant, job) = ask::training_job(model, &raw.step, batch)?;
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));

@@ -10,7 +10,7 @@ use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::watch::Watch;
 use super::{Mode, Opened, Said, Task, Training, process};
-use crate::ask;
+use crate::ask::{self, Batch};
 use crate::step::{STEPS, float_type, training_device};
 
 /// Does what the task on stdin says, and ends when whoever gave it goes away.
@@ -78,7 +78,10 @@ fn train(
     let (variant, job) = ask::training_job(
         &training.model,
         &training.step,
-        Some(&training.batch.to_string()),
+        Batch {
+            samples: Some(&training.batch.to_string()),
+            tokens: None,
+        },
     )?;
     if let Err(refused) = device.configure(float_type(job.precision)) {
         say(&Said::Failed(refused.to_string()));

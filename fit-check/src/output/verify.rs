@@ -133,7 +133,9 @@ impl VerifyReport {
     fn verdict(&self) -> String {
         let error = &self.error;
         match (&self.ending, self.agrees) {
-            (Ending::Trained, true) if error.within(0.0) => {
+            (Ending::Trained, true)
+                if error.live == 0.0 && error.reserved == 0.0 && error.worst_phase == 0.0 =>
+            {
                 styled(GOOD, "the estimate is the measurement, to the byte")
             }
             (Ending::Trained, true) => format!(
@@ -148,9 +150,9 @@ impl VerifyReport {
                 relative(error.live),
                 relative(error.worst_phase),
                 relative(error.reserved),
-                match error.exceeded_within_phases {
-                    Bytes::ZERO => String::new(),
-                    bytes => format!(", within a phase {bytes} more than estimated"),
+                match error.within_phases {
+                    Some(error) if error < 0.0 => format!(", within a phase {}", relative(error)),
+                    _ => String::new(),
                 }
             ),
             (ending, _) => format!(

@@ -3,6 +3,7 @@
 use estimator::Bytes;
 
 use crate::measure::Mode;
+use crate::output::page::grouped;
 use crate::output::{Sheet, markdown};
 use crate::records::Record;
 
@@ -10,7 +11,7 @@ use crate::records::Record;
 const FRAME: &str = include_str!("accuracy.md");
 
 /// The page, from `records`.
-pub fn accuracy(records: &[Record]) -> String {
+pub fn page(records: &[Record]) -> String {
     let (software, hardware): (Vec<_>, Vec<_>) =
         records.iter().partition(|record| record.device.software);
     let proof = match hardware.is_empty() {
@@ -173,5 +174,5 @@ fn sizes(record: &Record) -> String {
 }
 
 fn exact(bytes: Bytes) -> String {
-    crate::output::grouped(bytes.0)
+    grouped(bytes.0)
 }
