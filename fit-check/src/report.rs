@@ -36,13 +36,12 @@ impl Burn {
     }
 }
 
-impl std::fmt::Display for Burn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Burn {
+    /// `fusion off, autotune off`
+    pub fn switches(&self) -> String {
         let switched = |on: bool| if on { "on" } else { "off" };
-        write!(
-            f,
-            "burn {}, fusion {}, autotune {}",
-            self.version,
+        format!(
+            "fusion {}, autotune {}",
             switched(self.fusion),
             switched(self.autotune)
         )

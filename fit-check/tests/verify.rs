@@ -21,8 +21,8 @@ fn answer(output: &Output) -> serde_json::Value {
     })
 }
 
-/// Asserts that the step ran on the device, and that allocations, bytes in use, bytes
-/// reserved and what the program names are the same at the end of every phase.
+/// Asserts that the step ran on the device, that allocations, bytes in use and what the
+/// program names are the same at the end of every phase, and that the estimate holds.
 fn same(arguments: &str) {
     let output = verify(arguments).output().unwrap();
     let answer = answer(&output);
@@ -49,7 +49,14 @@ fn same(arguments: &str) {
             );
         }
     }
-    assert_eq!(output.status.code(), Some(0), "{arguments}");
+    // The program and a real device are not in step: which page a buffer finds free can
+    // depend on which of them is ahead, seen in StyleGAN and Pix2PixHD.
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arguments}: {}",
+        answer["error"]
+    );
 }
 
 #[test]

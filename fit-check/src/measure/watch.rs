@@ -21,8 +21,11 @@ pub(super) struct DeviceFailed(pub String);
 pub(super) struct Watch<F> {
     device: Device,
     step: usize,
-    /// What the buffers that were named since the last mark are for.
-    named: HashMap<TensorBuffer, Role>,
+    /// Of each module by name, as it was last reported: what is said of it holds at every
+    /// mark until it is reported anew.
+    modules: HashMap<String, Vec<(TensorBuffer, Role)>>,
+    /// Of gradients and inputs, for the next mark.
+    named: Vec<(TensorBuffer, Role)>,
     sampler: Option<Sampler>,
     whole: Box<dyn Fn() -> Option<Bytes>>,
     tell: F,
@@ -47,7 +50,8 @@ impl<F: FnMut(Mark)> Watch<F> {
     ) -> Self {
         Self {
             step: 0,
-            named: HashMap::new(),
+            modules: HashMap::new(),
+            named: Vec::new(),
             sampler: sampled.then(|| Sampler::new(device.clone())),
             whole: Box::new(whole),
             device,
@@ -55,13 +59,27 @@ impl<F: FnMut(Mark)> Watch<F> {
         }
     }
 
-    /// A parameter stays one, whatever else the same buffer is called.
-    fn name(&mut self, buffer: Option<TensorBuffer>, role: Role) {
-        let Some(buffer) = buffer else { return };
-        let known = self.named.entry(buffer).or_insert(role);
-        if *known != Role::Parameter {
-            *known = role;
+    /// Bytes of the buffers that have a name, each counted once: a parameter stays one,
+    /// whatever else the same buffer is called.
+    fn said(&mut self) -> Roles {
+        let of_modules = self.modules.values().flatten().copied();
+        let mut named = HashMap::new();
+        for (buffer, role) in of_modules.chain(self.named.drain(..)) {
+            let known = named.entry(buffer).or_insert(role);
+            if *known != Role::Parameter {
+                *known = role;
+            }
         }
+        let mut said = Roles::default();
+        for (buffer, role) in named {
+            *match role {
+                Role::Parameter => &mut said.parameters,
+                Role::Statistic => &mut said.buffers,
+                Role::Gradient => &mut said.gradients,
+                Role::Input => &mut said.inputs,
+            } += buffer.bytes;
+        }
+        said
     }
 }
 
@@ -69,13 +87,15 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
     type Stop = DeviceFailed;
 
     fn module<M: Module>(&mut self, name: &str, module: &M) {
+        let mut roles = Vec::new();
         visit_tensors(name, module, |tensor| {
             let role = match tensor.kind {
                 TensorKind::Statistic => Role::Statistic,
                 TensorKind::Trainable | TensorKind::Frozen => Role::Parameter,
             };
-            self.name(tensor.buffer, role);
+            roles.extend(tensor.buffer.map(|buffer| (buffer, role)));
         });
+        self.modules.insert(name.to_string(), roles);
     }
 
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
@@ -86,9 +106,10 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
         impl<F: FnMut(Mark)> ModuleVisitor for Walk<'_, F> {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let id: ParamId = param.id;
-                if let Some(gradient) = self.gradients.get::<D>(id) {
-                    self.watch.name(buffer_of(&gradient), Role::Gradient);
-                }
+                let gradient = self.gradients.get::<D>(id);
+                let buffer = gradient.and_then(|gradient| buffer_of(&gradient));
+                let role = buffer.map(|buffer| (buffer, Role::Gradient));
+                self.watch.named.extend(role);
             }
         }
         module.visit(&mut Walk {
@@ -98,7 +119,8 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
     }
 
     fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
-        self.name(buffer_of(tensor), Role::Input);
+        let role = buffer_of(tensor).map(|buffer| (buffer, Role::Input));
+        self.named.extend(role);
     }
 
     fn loss(&mut self, _loss: &Tensor<1>) {}
@@ -112,15 +134,7 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
             in_use: Bytes(usage.bytes_in_use),
             reserved: Bytes(usage.bytes_reserved),
         });
-        let mut said = Roles::default();
-        for (buffer, role) in self.named.drain() {
-            *match role {
-                Role::Parameter => &mut said.parameters,
-                Role::Statistic => &mut said.buffers,
-                Role::Gradient => &mut said.gradients,
-                Role::Input => &mut said.inputs,
-            } += buffer.bytes;
-        }
+        let said = self.said();
         (self.tell)(Mark {
             phase: estimator_phase(phase),
             step: self.step,

@@ -50,11 +50,18 @@ fn in_tokens(tokens: Option<u64>) -> String {
     tokens.unwrap_or_default()
 }
 
-fn assumptions(asked: &Asked) -> String {
+/// `burn 0.22.1 on cuda, fusion off, autotune off`
+pub(super) fn burn(asked: &Asked) -> String {
     format!(
-        "{} on {}; one optimizer step after the first",
-        asked.burn, asked.runtime
+        "burn {} on {}, {}",
+        asked.burn.version,
+        asked.runtime,
+        asked.burn.switches()
     )
+}
+
+fn assumptions(asked: &Asked) -> String {
+    format!("{}; one optimizer step after the first", burn(asked))
 }
 
 fn difference(bytes: i64) -> String {

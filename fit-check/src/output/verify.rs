@@ -6,7 +6,7 @@ use estimator::{Bytes, Category};
 use strum::IntoEnumIterator;
 
 use super::page::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
-use super::pages::headline;
+use super::pages::{burn, headline};
 use super::{Report, Sheet};
 use crate::comparison::PhaseFigures;
 use crate::measure::{DeviceReport, Ending, Found, Mode};
@@ -124,7 +124,7 @@ impl VerifyReport {
             ])
         });
         Sheet {
-            title: "The most in use within each phase, in bytes; measured: the most that was seen in a dry run by asking the pools all the time, a lower bound".into(),
+            title: "The most in use within each phase, in bytes; seen: in a dry run, by asking the pools all the time, which has calls made earlier than otherwise".into(),
             header: vec!["step", "phase", "estimated", "seen", "readings"],
             rows: rows.collect(),
         }
@@ -145,15 +145,11 @@ impl VerifyReport {
                 relative(error.reserved)
             ),
             (Ending::Trained, false) => format!(
-                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}",
+                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}",
                 styled(BAD, "the estimate does not hold"),
                 relative(error.live),
                 relative(error.worst_phase),
                 relative(error.reserved),
-                match error.within_phases {
-                    Some(error) if error < 0.0 => format!(", within a phase {}", relative(error)),
-                    _ => String::new(),
-                }
             ),
             (ending, _) => format!(
                 "{}: the step {ending}; {} of {} phases were measured",
@@ -186,8 +182,7 @@ impl Report for VerifyReport {
                 relative(error)
             );
         }
-        let burn = &self.asked.burn;
-        let _ = writeln!(page, "\n{}", indented(&burn.to_string()));
+        let _ = writeln!(page, "\n{}", indented(&burn(&self.asked)));
         page
     }
 
@@ -232,7 +227,7 @@ impl Report for LimitReport {
             self.budget_bytes,
             self.overhead_bytes
         );
-        let _ = writeln!(page, "{}", indented(&self.asked.burn.to_string()));
+        let _ = writeln!(page, "{}", indented(&burn(&self.asked)));
         page
     }
 
