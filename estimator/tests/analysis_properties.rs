@@ -128,6 +128,9 @@ fn at_mark(
     let phase = |mark: usize| recording.marks[mark].phase;
     match phase(seen[0]) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
+        Phase::Backward if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => {
+            Category::Optimizer
+        }
         _ if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,

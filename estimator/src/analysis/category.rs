@@ -108,8 +108,9 @@ impl IndexMut<Category> for Breakdown {
 /// saw neither is a temporary. At a mark it is what the program said. Where the program said
 /// nothing, it is what the phase of its birth leaves behind: activations in the forward
 /// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
-/// start (master weights); and what outlives the optimizer's step without being any of these
-/// is a running statistic that waits for its next update.
+/// start (master weights). A gradient that outlives the optimizer's step is optimizer state
+/// too, a momentum; what else outlives it is a running statistic that waits for its next
+/// update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
@@ -202,6 +203,8 @@ fn unsaid(recording: &Recording, first: usize, after: usize) -> Category {
     let step_ends = (first..after).any(|mark| phase(mark) == Phase::Optimizer);
     match phase(first) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
+        // An optimizer may keep a gradient as the first value of its momentum.
+        Phase::Backward if step_ends => Category::Optimizer,
         _ if step_ends => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
