@@ -3,10 +3,11 @@
 use std::str::FromStr;
 
 use estimator::{Bytes, CardSpec, Gpu, Runtime};
-use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
+use model_zoo::{Input, Job, Model, OptimizerKind, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli;
+use crate::own::{self, Comparison, Origin, Subject};
 use crate::trouble::{Trouble, either};
 
 /// A card that a job is to fit on.
@@ -29,7 +30,11 @@ impl Card {
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The model.
-    pub variant: Variant,
+    pub model: Subject,
+    /// Where it is from.
+    pub origin: Origin,
+    /// How its weights file agrees with its network.
+    pub comparison: Option<Comparison>,
     /// Its training step.
     pub job: Job,
     /// The runtime that is simulated.
@@ -45,7 +50,7 @@ impl Ask {
     ///
     /// A value that cannot be, with what would help.
     pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
-        let variant = model_zoo::find(&raw.model)?;
+        let (model, origin) = own::find(&raw.model)?;
         let request = Request {
             batch: batch.map(|text| count("--batch", text)).transpose()?,
             precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
@@ -65,12 +70,15 @@ impl Ask {
             checkpointing: raw.checkpointing,
             freeze: raw.freeze.clone(),
         };
-        let job = request.resolve(&variant)?;
-        model_zoo::check(&variant, &job)?;
-        countable(&variant, &job)?;
+        let job = request.resolve(&model)?;
+        model.check(&job)?;
+        countable(model.name(), &job)?;
+        let comparison = own::compare(&model, &origin, &job)?;
         let runtime = choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
         Ok(Self {
-            variant,
+            model,
+            origin,
+            comparison,
             job,
             runtime,
             cards: cards(raw, runtime)?,
@@ -167,7 +175,7 @@ fn image(text: &str) -> Result<[usize; 2], Trouble> {
 const WIDEST: u64 = 1 << 14;
 
 /// Whether the sizes of the step's tensors can be counted in 64 bits.
-fn countable(variant: &Variant, job: &Job) -> Result<(), Trouble> {
+fn countable(model: &str, job: &Job) -> Result<(), Trouble> {
     let [height, width] = job.input.image.unwrap_or([1, 1]);
     let sizes = [
         Some(height),
@@ -186,8 +194,7 @@ fn countable(variant: &Variant, job: &Job) -> Result<(), Trouble> {
     match elements {
         Some(elements) if elements < 1 << 60 => Ok(()),
         _ => Err(Trouble::new(format!(
-            "the tensors of {} would have more bytes than 64 bits can count",
-            variant.name
+            "the tensors of {model} would have more bytes than 64 bits can count"
         ))
         .hint("make --batch, --image or --seq smaller")),
     }

@@ -79,7 +79,8 @@ pub struct Gpus {
 /// A training job and the cards that it is to fit on.
 #[derive(Debug, Args)]
 pub struct Job {
-    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them)
+    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
+    /// safetensors file or its index, a config.json, or a folder with them
     pub model: String,
     /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
     #[arg(long, default_value = "fp32", value_name = "FORMAT")]

@@ -3,7 +3,9 @@
 pub mod ask;
 pub mod cli;
 pub mod commands;
+pub mod lower_bound;
 pub mod output;
+pub mod own;
 mod progress;
 pub mod report;
 mod step;

@@ -2,6 +2,7 @@
 
 mod csv;
 mod json;
+mod lower_bound;
 mod markdown;
 mod page;
 mod pages;

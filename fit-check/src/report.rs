@@ -4,10 +4,11 @@ use estimator::{
     Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
     PhaseMemory, Provenance,
 };
-use model_zoo::{Input, OptimizerKind, Precision, Variant};
+use model_zoo::{Input, Model, OptimizerKind, Precision, Variant};
 use serde::Serialize;
 
 use crate::ask::{Ask, Card};
+use crate::own::Comparison;
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -38,7 +39,7 @@ pub struct Asked {
     /// Version of this interface.
     pub schema: u32,
     /// The model's name.
-    pub model: &'static str,
+    pub model: String,
     /// Samples in a batch; not where the batch is the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
@@ -59,6 +60,9 @@ pub struct Asked {
     /// Path prefixes that are not trained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
+    /// How the model's weights file agrees with its network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Comparison>,
     /// The burn that it speaks of.
     pub burn: Burn,
 }
@@ -72,7 +76,7 @@ impl Asked {
     pub fn new(ask: &Ask, batch: Option<usize>) -> Self {
         Self {
             schema: SCHEMA,
-            model: ask.variant.name,
+            model: ask.model.name().into(),
             batch,
             precision: ask.job.precision,
             optimizer: ask.job.optimizer,
@@ -81,6 +85,7 @@ impl Asked {
             accumulate: ask.job.accumulate,
             checkpointing: ask.job.checkpointing,
             freeze: ask.job.freeze.clone(),
+            weights: ask.comparison.clone(),
             burn: Burn::THIS,
         }
     }

@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, FloatDType, Tensor};
 use estimator::{CardSpec, Run, Simulated, Stopped, simulate};
-use model_zoo::{Job, Precision, Variant, Watcher};
+use model_zoo::{Job, Model, Precision, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
 /// is that of the second.
@@ -66,18 +66,18 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// Trains `variant` as `job` says on a card like `spec`.
+/// Trains `model` as `job` says on a card like `spec`.
 ///
 /// # Errors
 ///
 /// The step panicked, or the card does not offer the number format.
 pub fn simulate_step(
-    variant: &Variant,
+    model: &(impl Model + Sync),
     job: &Job,
     spec: CardSpec,
 ) -> Result<Simulated, estimator::Error> {
     simulate(spec, float_type(job.precision), |run| {
         let device = training_device(run.device(), job);
-        model_zoo::train(variant, job, &device, STEPS, &mut Watched(run))
+        model.train(job, &device, STEPS, &mut Watched(run))
     })
 }

@@ -1,6 +1,7 @@
 //! Bad input: what happened, to which value, and what to do.
 
 use std::fmt;
+use std::path::Path;
 
 use estimator::SizeError;
 
@@ -23,6 +24,12 @@ impl Trouble {
     /// Adds what would help.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says that the file at `path` is what it is about.
+    pub fn of(mut self, path: &Path) -> Self {
+        self.error = format!("{}: {}", path.display(), self.error);
         self
     }
 }
@@ -71,6 +78,16 @@ impl From<model_zoo::Error> for Trouble {
             model_zoo::Error::Size { what, must, .. } => {
                 Self::new(text).hint(format!("make {what} {must}"))
             }
+            model_zoo::Error::NotJson(_) => {
+                Self::new(text).hint("a config.json is one JSON object, as transformers writes it")
+            }
+            model_zoo::Error::Field { field, must, .. } => {
+                Self::new(text).hint(format!("make `{field}` {must}"))
+            }
+            model_zoo::Error::Unsupported { supported, .. } => Self::new(text).hint(format!(
+                "supported is {}; a weights file beside it can be measured without its network",
+                either(&supported)
+            )),
         }
     }
 }

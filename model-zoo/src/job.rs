@@ -8,7 +8,7 @@ use burn::optim::{
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Variant};
+use crate::{Error, Model};
 
 /// The number formats of a training step.
 #[derive(
@@ -159,13 +159,13 @@ pub struct Input {
 }
 
 impl Input {
-    /// `self` where given, else the `variant`'s own sizes.
+    /// `self` where given, else the sizes of the `model`'s recipe.
     ///
     /// # Errors
     ///
     /// A size is given that means nothing for this network, or is zero.
-    pub fn resolve(self, variant: &Variant) -> Result<Self, Error> {
-        let own = variant.input;
+    pub fn resolve(self, model: &impl Model) -> Result<Self, Error> {
+        let own = model.recipe().input;
         let pick = |option: &'static str, given: Option<usize>, default: Option<usize>| match (
             given, default,
         ) {
@@ -177,7 +177,7 @@ impl Input {
             (Some(given), Some(_)) => Ok(Some(given)),
             (Some(_), None) => Err(Error::NotApplicable {
                 option,
-                model: variant.name,
+                model: model.name().into(),
                 applicable: own.applicable(),
             }),
             (None, default) => Ok(default),
@@ -208,7 +208,7 @@ impl Input {
     }
 }
 
-/// What somebody asks for; what is left out is the variant's published recipe.
+/// What somebody asks for; what is left out is the model's own recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Samples in a batch.
@@ -247,13 +247,14 @@ pub struct Job {
 }
 
 impl Request {
-    /// Fills the gaps with the published recipe of `variant`.
+    /// Fills the gaps with the recipe of `model`.
     ///
     /// # Errors
     ///
     /// A size that means nothing for this network, or is zero.
-    pub fn resolve(&self, variant: &Variant) -> Result<Job, Error> {
-        let batch = self.batch.unwrap_or(variant.batch);
+    pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
+        let recipe = model.recipe();
+        let batch = self.batch.unwrap_or(recipe.batch);
         if batch == 0 {
             return Err(Error::Size {
                 what: "--batch",
@@ -264,8 +265,8 @@ impl Request {
         Ok(Job {
             batch,
             precision: self.precision,
-            optimizer: self.optimizer.unwrap_or(variant.optimizer),
-            input: self.input.resolve(variant)?,
+            optimizer: self.optimizer.unwrap_or(recipe.optimizer),
+            input: self.input.resolve(model)?,
             accumulate: self.accumulate.max(1),
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),

@@ -12,19 +12,25 @@
 
 mod blocks;
 mod classify;
+mod configured;
 mod error;
 mod job;
 mod mixed;
+mod model;
 mod networks;
 #[cfg(test)]
 mod toy;
 mod trainee;
 mod variant;
 mod watcher;
+mod weights;
 
+pub use configured::{Configured, PublishedTensor};
 pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
+pub use model::{Model, Recipe};
 pub use networks::{Network, check, find, frozen_paths, train, variants};
 pub use trainee::{Batch, Trainee, frozen, supervised};
 pub use variant::{Counts, Variant};
 pub use watcher::{Phase, Unwatched, Watcher};
+pub use weights::{WeightTensor, Weights};

@@ -1,11 +1,14 @@
 //! Memory of one training step, by category and layer.
 
 use estimator::{Bytes, Estimate};
+use model_zoo::Model;
 
-use super::{DOES_NOT_FIT, FITS};
+use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::ask::{Ask, Card};
 use crate::cli;
+use crate::lower_bound::LowerBound;
 use crate::output::{self, WithLayers};
+use crate::own::{Checkpoint, Subject};
 use crate::progress::Progress;
 use crate::report::{EstimateReport, GpuName, Verdict};
 use crate::simulate_step;
@@ -15,13 +18,16 @@ use crate::trouble::Trouble;
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let ask = Ask::new(&raw.job, raw.batch.as_deref())?;
     output::check(&raw.output)?;
+    if let (Subject::Weights(_), Some(checkpoint)) = (&ask.model, &ask.origin.checkpoint) {
+        return lower_bound(raw, &ask, checkpoint);
+    }
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
-        ask.variant.name
+        ask.model.name()
     ));
     let spec = ask.endless();
-    let simulated = simulate_step(&ask.variant, &ask.job, spec.clone()).map_err(Trouble::from)?;
+    let simulated = simulate_step(&ask.model, &ask.job, spec.clone()).map_err(Trouble::from)?;
     let estimate = Estimate::of(&simulated, &spec);
     let mut verdicts = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
@@ -37,10 +43,21 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
 }
 
+/// The answer where only weights are known.
+fn lower_bound(raw: &cli::Estimate, ask: &Ask, checkpoint: &Checkpoint) -> anyhow::Result<u8> {
+    let report = LowerBound::of(ask, checkpoint)?;
+    output::write(&report, &raw.output)?;
+    Ok(match report.fits() {
+        Some(true) => FITS,
+        Some(false) => DOES_NOT_FIT,
+        None => UNKNOWN,
+    })
+}
+
 /// Whether the step fits on `card`: it is run there, with the card's memory in force.
 fn verdict(ask: &Ask, card: &Card, estimate: &Estimate) -> anyhow::Result<Verdict> {
     let simulated =
-        simulate_step(&ask.variant, &ask.job, card.spec.clone()).map_err(Trouble::from)?;
+        simulate_step(&ask.model, &ask.job, card.spec.clone()).map_err(Trouble::from)?;
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
     let reason = simulated.outcome().err().map(|refused| refused.to_string());
     Ok(Verdict {

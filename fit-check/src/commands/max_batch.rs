@@ -1,11 +1,12 @@
 //! Largest batch per card.
 
 use estimator::{CardSpec, Error, Program, Scaling, Simulated, largest_batch};
-use model_zoo::Job;
+use model_zoo::{Job, Model};
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::ask::Ask;
 use crate::cli;
+use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
@@ -21,7 +22,7 @@ impl Program for Step<'_> {
             batch: batch as usize,
             ..self.0.job.clone()
         };
-        simulate_step(&self.0.variant, &job, spec)
+        simulate_step(&self.0.model, &job, spec)
     }
 }
 
@@ -32,6 +33,7 @@ const PROPOSING: u64 = 2;
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let ask = Ask::new(&raw.job, Some("1"))?;
+    need_network(&ask, "max-batch")?;
     if ask.cards.is_empty() {
         return Err(Trouble::new("max-batch needs a card")
             .hint(
@@ -43,7 +45,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
-        ask.variant.name
+        ask.model.name()
     ));
     let program = Step(&ask);
     let endless = ask.endless();

@@ -7,13 +7,14 @@ use strum::IntoEnumIterator;
 
 use super::page::{BAD, FAINT, GOOD, TITLE, bar, columns, grouped, indented, styled};
 use super::{Report, Sheet};
+use crate::own::{Comparison, Confidence};
 use crate::report::{
     Asked, CardBatch, EstimateReport, GpuReport, MaxBatchReport, ModelReport, Verdict,
 };
 
 /// `resnet-50, batch 32, 3x224x224, fp32, adam`
-fn headline(asked: &Asked) -> String {
-    let mut parts = vec![styled(TITLE, asked.model)];
+pub(super) fn headline(asked: &Asked) -> String {
+    let mut parts = vec![styled(TITLE, &asked.model)];
     if let Some(batch) = asked.batch {
         parts.push(format!("batch {batch}"));
     }
@@ -45,13 +46,48 @@ fn headline(asked: &Asked) -> String {
 
 fn assumptions(asked: &Asked) -> String {
     let switched = |on: bool| if on { "on" } else { "off" };
-    format!(
+    let burn = format!(
         "burn {} on {}, fusion {}, autotune {}; one optimizer step after the first",
         asked.burn.version,
         asked.runtime,
         switched(asked.burn.fusion),
         switched(asked.burn.autotune),
-    )
+    );
+    match &asked.weights {
+        Some(comparison) => format!("{burn}\n{}", own_weights(comparison)),
+        None => burn,
+    }
+}
+
+/// How the weights file of somebody's own model agrees with its network.
+fn own_weights(comparison: &Comparison) -> String {
+    /// Tensors of each kind of difference that are named.
+    const NAMED: usize = 3;
+    let summary = match (comparison.confidence, comparison.differences()) {
+        (Confidence::Medium, _) => "no weights file to compare with".to_string(),
+        (_, 0) => format!(
+            "all {} tensors of the weights file agree",
+            comparison.matching
+        ),
+        (_, differ) => format!(
+            "{} tensors of the weights file agree, {differ} differ",
+            comparison.matching
+        ),
+    };
+    let mut lines = format!("  confidence {}: {summary}", comparison.confidence);
+    for (what, names) in [
+        ("missing", &comparison.missing),
+        ("unexpected", &comparison.unexpected),
+        ("other shape", &comparison.other_shape),
+    ] {
+        for name in names.iter().take(NAMED) {
+            let _ = write!(lines, "\n    {what}: {name}");
+        }
+        if names.len() > NAMED {
+            let _ = write!(lines, "\n    {what}: {} more", names.len() - NAMED);
+        }
+    }
+    lines
 }
 
 fn difference(bytes: i64) -> String {

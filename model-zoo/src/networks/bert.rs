@@ -220,7 +220,8 @@ fn masked_words(seq: usize) -> usize {
     (seq * 15).div_ceil(100)
 }
 
-fn train_classifier<W: Watcher>(
+/// Fine-tunes `config` to classify.
+pub(crate) fn train_classifier<W: Watcher>(
     config: &BertConfig,
     job: &Job,
     device: &Device,
@@ -248,7 +249,8 @@ fn train_classifier<W: Watcher>(
     )
 }
 
-fn train_pretraining<W: Watcher>(
+/// Pre-trains `config` on masked words and next sentences.
+pub(crate) fn train_pretraining<W: Watcher>(
     config: &BertConfig,
     job: &Job,
     device: &Device,

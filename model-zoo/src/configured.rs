@@ -1,0 +1,239 @@
+//! Networks of the zoo in somebody's own dimensions, as a Hugging Face `config.json` gives
+//! them. A new `model_type` is one file here and one line in [`configured!`].
+
+mod bert;
+mod fields;
+mod gpt2;
+mod llama;
+mod names;
+mod resnet;
+mod vit;
+
+use burn::tensor::Device;
+
+use self::fields::Fields;
+use self::names::Names;
+pub use self::names::PublishedTensor;
+use crate::{Error, Job, Model, Recipe, Watcher};
+
+/// One `model_type`: what every file here provides.
+trait Architecture: Sized {
+    /// As `config.json` calls it; the file of the zoo has the same name.
+    const MODEL_TYPE: &'static str;
+
+    /// The dimensions that a `config.json` gives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`], [`Error::Unsupported`].
+    fn read(fields: &Fields) -> Result<Self, Error>;
+
+    /// As [`Model::recipe`].
+    fn recipe(&self) -> Recipe;
+
+    /// As [`Model::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`].
+    fn check(&self, job: &Job) -> Result<(), Error>;
+
+    /// As [`Model::train`].
+    ///
+    /// # Errors
+    ///
+    /// What the watcher stopped with.
+    fn train<W: Watcher>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop>;
+
+    /// What transformers calls the parameters.
+    fn names() -> Names;
+}
+
+macro_rules! configured {
+    ($($file:ident :: $network:ident),+ $(,)?) => {
+        #[derive(Clone, Debug)]
+        enum Kind {
+            $($network($file::$network),)+
+        }
+
+        /// Every `model_type` that is supported.
+        fn supported() -> Vec<String> {
+            vec![$(<$file::$network as Architecture>::MODEL_TYPE.into()),+]
+        }
+
+        impl Kind {
+            fn read(fields: &Fields) -> Result<Self, Error> {
+                match fields.text("model_type", "")? {
+                    $(<$file::$network as Architecture>::MODEL_TYPE => {
+                        Ok(Self::$network(Architecture::read(fields)?))
+                    })+
+                    "" => Err(Error::Field {
+                        field: "model_type".into(),
+                        must: "there".into(),
+                        got: "absent".into(),
+                    }),
+                    _ => fields.choice("model_type", "", &[]).map_err(|error| match error {
+                        Error::Unsupported { what, .. } => Error::Unsupported {
+                            what,
+                            supported: supported(),
+                        },
+                        other => other,
+                    }),
+                }
+            }
+
+            fn model_type(&self) -> &'static str {
+                match self {
+                    $(Self::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
+                }
+            }
+
+            fn names(&self) -> Names {
+                match self {
+                    $(Self::$network(_) => <$file::$network as Architecture>::names(),)+
+                }
+            }
+
+            fn recipe(&self) -> Recipe {
+                match self {
+                    $(Self::$network(network) => network.recipe(),)+
+                }
+            }
+
+            fn check(&self, job: &Job) -> Result<(), Error> {
+                match self {
+                    $(Self::$network(network) => network.check(job),)+
+                }
+            }
+
+            fn train<W: Watcher>(
+                &self,
+                job: &Job,
+                device: &Device,
+                steps: usize,
+                watcher: &mut W,
+            ) -> Result<(), W::Stop> {
+                match self {
+                    $(Self::$network(network) => network.train(job, device, steps, watcher),)+
+                }
+            }
+        }
+    };
+}
+
+configured! {
+    bert::OwnBert,
+    gpt2::OwnGpt2,
+    llama::OwnLlama,
+    vit::OwnVit,
+    resnet::OwnResNet,
+}
+
+/// A network of the zoo whose dimensions a `config.json` gives.
+///
+/// # Examples
+///
+/// ```
+/// use model_zoo::{Configured, Model};
+///
+/// let tiny = Configured::read("tiny", r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4}"#)?;
+/// assert_eq!(tiny.recipe().input.seq, Some(1024));
+/// # Ok::<(), model_zoo::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Configured {
+    name: String,
+    kind: Kind,
+}
+
+impl Configured {
+    /// The network that `config`, the text of a `config.json`, describes; people call it
+    /// `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotJson`], [`Error::Field`]; [`Error::Unsupported`] if the zoo has no such
+    /// network.
+    pub fn read(name: &str, config: &str) -> Result<Self, Error> {
+        Ok(Self {
+            name: name.into(),
+            kind: Kind::read(&Fields::parse(config)?)?,
+        })
+    }
+
+    /// The `model_type` of the file.
+    pub fn model_type(&self) -> &'static str {
+        self.kind.model_type()
+    }
+
+    /// Every tensor of the network as `job` builds it on `device`, with the names that
+    /// transformers gives to it.
+    pub fn published_tensors(&self, job: &Job, device: &Device) -> Vec<PublishedTensor> {
+        let mut seen = names::Seen::new(self.kind.names());
+        let Ok(()) = self.kind.train(job, device, 0, &mut seen);
+        seen.tensors
+    }
+
+    /// Whether a weights file may hold a tensor called `name` that the network has no
+    /// parameter for: a constant, or a second copy of a tied one.
+    pub fn is_redundant(&self, name: &str) -> bool {
+        self.kind.names().is_redundant(name)
+    }
+
+    /// What transformers puts before the names of the network without its head, and leaves
+    /// out in the weights file of one.
+    pub fn base_prefix(&self) -> &'static str {
+        self.kind.names().prefix
+    }
+}
+
+impl Model for Configured {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn recipe(&self) -> Recipe {
+        self.kind.recipe()
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        self.kind.check(job)
+    }
+
+    fn train<W: Watcher>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        self.kind.train(job, device, steps, watcher)
+    }
+}
+
+/// The error for two sizes that do not go together: `field` must be `must`.
+fn mismatch(field: &str, must: String, got: usize) -> Error {
+    Error::Field {
+        field: field.into(),
+        must,
+        got: got.to_string(),
+    }
+}
+
+/// Refuses `heads` that do not divide `width`, which is that of the field `widths`.
+fn divides(field: &str, heads: usize, widths: &str, width: usize) -> Result<(), Error> {
+    match width.is_multiple_of(heads) {
+        true => Ok(()),
+        false => Err(mismatch(
+            field,
+            format!("a divisor of {widths}, {width}"),
+            heads,
+        )),
+    }
+}
