@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use estimator::{Bytes, CardSpec, Gpu, Runtime};
-use model_zoo::{Input, Job, Model, OptimizerKind, Precision, Request};
+use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli;
@@ -69,6 +69,7 @@ impl Ask {
             accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
             checkpointing: raw.checkpointing,
             freeze: raw.freeze.clone(),
+            lora: lora(raw)?,
         };
         let job = request.resolve(&model)?;
         model.check(&job)?;
@@ -96,6 +97,18 @@ impl Ask {
             None => CardSpec::endless(self.runtime),
         }
     }
+}
+
+fn lora(raw: &cli::Job) -> Result<Option<LoraRequest>, Trouble> {
+    let Some(rank) = size("--lora", &raw.lora)? else {
+        return Ok(None);
+    };
+    let targets = raw.lora_targets.iter().flat_map(|names| names.split(','));
+    Ok(Some(LoraRequest {
+        rank,
+        targets: targets.map(|name| name.trim().to_lowercase()).collect(),
+        base: choice("--lora-base", &raw.lora_base, BaseFormat::VARIANTS)?,
+    }))
 }
 
 fn cards(raw: &cli::Job, runtime: Runtime) -> Result<Vec<Card>, Trouble> {

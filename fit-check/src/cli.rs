@@ -112,6 +112,20 @@ pub struct Job {
     /// Do not train the parameters below this path (repeatable)
     #[arg(long, value_name = "PREFIX")]
     pub freeze: Vec<String>,
+    /// Train low-rank adapters of this rank in place of the weights
+    #[arg(long, value_name = "RANK", allow_hyphen_values = true)]
+    pub lora: Option<String>,
+    /// The projections with adapters, for instance q,v [default: those of PEFT]
+    #[arg(long, value_name = "NAMES", requires = "lora")]
+    pub lora_targets: Option<String>,
+    /// The frozen weights beside adapters: dense (as --precision says), 8bit, 4bit
+    #[arg(
+        long,
+        default_value = "dense",
+        value_name = "FORMAT",
+        requires = "lora"
+    )]
+    pub lora_base: String,
     /// The runtime that burn drives the card with: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,

@@ -11,4 +11,4 @@ pub mod report;
 mod step;
 pub mod trouble;
 
-pub use step::{STEPS, Watched, float_type, simulate_step, training_device};
+pub use step::{STEPS, Watched, simulate_step, training_device};

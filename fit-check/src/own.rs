@@ -9,7 +9,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, FloatDType};
 use estimator::{CardSpec, Runtime, simulate};
-use model_zoo::{Configured, Error, Job, Model, Recipe, Variant, Watcher, Weights};
+use model_zoo::{Configured, Error, Job, Model, Projections, Recipe, Variant, Watcher, Weights};
 
 pub use checkpoint::{Checkpoint, StoredTensor, Sum};
 pub use comparison::{Comparison, Confidence};
@@ -43,6 +43,14 @@ impl Model for Subject {
             Self::Published(variant) => variant.recipe(),
             Self::Configured(network) => network.recipe(),
             Self::Weights(weights) => weights.recipe(),
+        }
+    }
+
+    fn projections(&self) -> Option<&'static Projections> {
+        match self {
+            Self::Published(variant) => variant.projections(),
+            Self::Configured(network) => network.projections(),
+            Self::Weights(weights) => weights.projections(),
         }
     }
 

@@ -4,7 +4,7 @@ use estimator::{
     Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
     PhaseMemory, Provenance,
 };
-use model_zoo::{Input, Model, OptimizerKind, Precision, Variant};
+use model_zoo::{BaseFormat, Input, Lora, Model, OptimizerKind, Precision, Variant};
 use serde::Serialize;
 
 use crate::ask::{Ask, Card};
@@ -60,6 +60,9 @@ pub struct Asked {
     /// Path prefixes that are not trained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
+    /// Low-rank adapters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Adapters>,
     /// How the model's weights file agrees with its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Comparison>,
@@ -85,8 +88,30 @@ impl Asked {
             accumulate: ask.job.accumulate,
             checkpointing: ask.job.checkpointing,
             freeze: ask.job.freeze.clone(),
+            lora: ask.job.lora.as_ref().map(Adapters::new),
             weights: ask.comparison.clone(),
             burn: Burn::THIS,
+        }
+    }
+}
+
+/// Low-rank adapters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Adapters {
+    /// Their rank.
+    pub rank: usize,
+    /// The projections that have one.
+    pub targets: Vec<&'static str>,
+    /// The format of the frozen weights.
+    pub base: BaseFormat,
+}
+
+impl Adapters {
+    fn new(lora: &Lora) -> Self {
+        Self {
+            rank: lora.rank,
+            targets: lora.targets.clone(),
+            base: lora.base,
         }
     }
 }

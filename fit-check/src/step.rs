@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::{Device, Tensor};
 use estimator::{CardSpec, Run, Simulated, Stopped, simulate};
-use model_zoo::{Job, Model, Precision, Watcher};
+use model_zoo::{Job, Model, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
 /// is that of the second.
@@ -48,15 +48,6 @@ pub(crate) fn estimator_phase(phase: model_zoo::Phase) -> estimator::Phase {
     }
 }
 
-/// The float type of what a step creates.
-pub fn float_type(precision: Precision) -> FloatDType {
-    match precision {
-        Precision::Fp32 => FloatDType::F32,
-        Precision::Fp16 | Precision::Mixed => FloatDType::F16,
-        Precision::Bf16 => FloatDType::BF16,
-    }
-}
-
 /// `device` as `job` wants it: with autodiff, and with checkpointing if it asks for it.
 pub fn training_device(device: Device, job: &Job) -> Device {
     let device = device.autodiff();
@@ -76,7 +67,7 @@ pub fn simulate_step(
     job: &Job,
     spec: CardSpec,
 ) -> Result<Simulated, estimator::Error> {
-    simulate(spec, float_type(job.precision), |run| {
+    simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), job);
         model.train(job, &device, STEPS, &mut Watched(run))
     })

@@ -14,7 +14,7 @@ use burn::tensor::Device;
 use self::fields::Fields;
 use self::names::Names;
 pub use self::names::PublishedTensor;
-use crate::{Error, Job, Model, Recipe, Watcher};
+use crate::{Error, Job, Model, Projections, Recipe, Watcher, lora};
 
 /// One `model_type`: what every file here provides.
 trait Architecture: Sized {
@@ -200,6 +200,10 @@ impl Model for Configured {
 
     fn recipe(&self) -> Recipe {
         self.kind.recipe()
+    }
+
+    fn projections(&self) -> Option<&'static Projections> {
+        lora::projections(self.model_type())
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {

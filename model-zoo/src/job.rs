@@ -8,7 +8,7 @@ use burn::optim::{
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Model};
+use crate::{Error, Lora, LoraRequest, Model};
 
 /// The number formats of a training step.
 #[derive(
@@ -225,6 +225,8 @@ pub struct Request {
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
+    /// Low-rank adapters, which are trained in place of the weights.
+    pub lora: Option<LoraRequest>,
 }
 
 /// A request with every gap filled: what a training step is made from.
@@ -244,6 +246,8 @@ pub struct Job {
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
+    /// Low-rank adapters, which are trained in place of the weights.
+    pub lora: Option<Lora>,
 }
 
 impl Request {
@@ -251,7 +255,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// A size that means nothing for this network, or is zero.
+    /// A size or adapters that mean nothing for this network, or a size of zero.
     pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
         let recipe = model.recipe();
         let batch = self.batch.unwrap_or(recipe.batch);
@@ -270,7 +274,20 @@ impl Request {
             accumulate: self.accumulate.max(1),
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
+            lora: self.lora(model)?,
         })
+    }
+
+    fn lora(&self, model: &impl Model) -> Result<Option<Lora>, Error> {
+        match (&self.lora, model.projections()) {
+            (None, _) => Ok(None),
+            (Some(lora), Some(projections)) => lora.resolve(projections).map(Some),
+            (Some(_), None) => Err(Error::NotApplicable {
+                option: "--lora",
+                model: model.name().into(),
+                applicable: model.recipe().input.applicable(),
+            }),
+        }
     }
 }
 

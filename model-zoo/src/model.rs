@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use crate::{Error, Input, Job, OptimizerKind, Variant, Watcher, networks};
+use crate::{Error, Input, Job, OptimizerKind, Projections, Variant, Watcher, lora, networks};
 
 /// How a network is trained where a request does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,11 @@ pub trait Model {
 
     /// How it is trained where a request does not say otherwise.
     fn recipe(&self) -> Recipe;
+
+    /// The projections that low-rank adapters can be put beside; none if that is not usual.
+    fn projections(&self) -> Option<&'static Projections> {
+        None
+    }
 
     /// Whether it can be built and run at the sizes of `job`.
     ///
@@ -57,6 +62,10 @@ impl Model for Variant {
             batch: self.batch,
             optimizer: self.optimizer,
         }
+    }
+
+    fn projections(&self) -> Option<&'static Projections> {
+        lora::projections(self.file)
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {

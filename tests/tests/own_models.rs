@@ -15,10 +15,15 @@ fn own_models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fit-check/tests/own_models")
 }
 
+/// What `fit-check estimate FIXTURE OPTIONS` asks.
+fn ask(fixture: &str, options: &[&str]) -> Ask {
+    let path = own_models().join(fixture);
+    ask_for(path.to_str().unwrap(), options)
+}
+
 /// What `fit-check estimate MODEL OPTIONS` asks.
-fn ask(model: &str, options: &[&str]) -> Ask {
-    let path = own_models().join(model);
-    let mut words = vec!["fit-check", "estimate", path.to_str().unwrap()];
+fn ask_for(model: &str, options: &[&str]) -> Ask {
+    let mut words = vec!["fit-check", "estimate", model];
     words.extend(options);
     let Command::Estimate(raw) = Cli::parse_from(words).command else {
         unreachable!("the command is estimate");
@@ -135,4 +140,66 @@ fn weights_alone_take_what_the_papers_say() {
     assert_eq!(bound.held.master_bytes.0, 4 * parameters);
     assert_eq!(bound.held.optimizer_bytes.0, 8 * parameters);
     assert_eq!(bound.held.activations_bytes, None);
+}
+
+/// An adapter of rank r beside a projection has r (in + out) values. 4,194,304 is what
+/// tloen/alpaca-lora prints for Llama 7B, rank 8, on queries and values.
+#[test]
+fn adapters_have_as_many_values_as_arithmetic_says() {
+    for (model, options, trainable) in [
+        ("llama-2-7b", "--lora 8 --seq 16", 4_194_304),
+        (
+            "llama-2-7b",
+            "--lora 16 --seq 16 --lora-targets q,k,v,o,gate,up,down",
+            32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11_008)),
+        ),
+        // Four heads of 64 for keys and values.
+        (
+            "tinyllama-1.1b",
+            "--lora 8 --seq 16 --lora-base 8bit",
+            22 * 8 * ((2048 + 2048) + (2048 + 256)),
+        ),
+        ("gpt2", "--lora 4 --seq 16", 12 * 4 * (768 + 3 * 768)),
+        // The classifier is trained too.
+        (
+            "bert-base",
+            "--lora 8 --seq 16",
+            12 * 8 * 2 * (768 + 768) + 768 * 2 + 2,
+        ),
+        (
+            "vit-b-16",
+            "--lora 8 --lora-targets o",
+            12 * 8 * (768 + 768) + 768 * 1000 + 1000,
+        ),
+        // Attention to itself in both stacks, and from the decoder to the encoder.
+        (
+            "transformer-base",
+            "--lora 8 --seq 16",
+            3 * 6 * 8 * 2 * (512 + 512),
+        ),
+    ] {
+        let mut words: Vec<_> = options.split(' ').collect();
+        words.extend(["--batch", "1"]);
+        let ask = ask_for(model, &words);
+        let parameters = estimate(&ask).parameters;
+        assert_eq!(parameters.trainable, trainable, "{model}");
+        assert!(parameters.frozen > parameters.trainable, "{model}");
+    }
+}
+
+/// A frozen weight in 8 bits takes a quarter of one in fp32, but for its scales.
+#[test]
+fn a_quantized_base_is_smaller() {
+    let weights = |base| {
+        let options = ["--lora", "8", "--seq", "16", "--lora-base", base];
+        estimate(&ask_for("tinyllama-1.1b", &options))
+            .at_peak
+            .parameters
+    };
+    let (dense, eight, four) = (weights("dense"), weights("8bit"), weights("4bit"));
+    // All but the table of words and the output layer, 2 x 32,000 x 2,048.
+    let projections = 4u64 * (1_100_048_384 - 2 * 32_000 * 2_048);
+    let saved = |small: estimator::Bytes| (dense.0 - small.0) as f64 / projections as f64;
+    assert!((saved(eight) - 3.0 / 4.0).abs() < 0.02, "{}", saved(eight));
+    assert!((saved(four) - 7.0 / 8.0).abs() < 0.04, "{}", saved(four));
 }

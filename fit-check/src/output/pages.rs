@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use estimator::{Breakdown, Category, Limit, Provenance};
+use model_zoo::BaseFormat;
 use strum::IntoEnumIterator;
 
 use super::page::{BAD, FAINT, GOOD, TITLE, bar, columns, grouped, indented, styled};
@@ -37,6 +38,14 @@ pub(super) fn headline(asked: &Asked) -> String {
     parts.push(asked.optimizer.to_string());
     if asked.checkpointing {
         parts.push("checkpointing".into());
+    }
+    if let Some(lora) = &asked.lora {
+        let base = match lora.base {
+            BaseFormat::Dense => String::new(),
+            base => format!(" over {base} weights"),
+        };
+        let targets = lora.targets.join(",");
+        parts.push(format!("LoRA of rank {} on {targets}{base}", lora.rank));
     }
     if !asked.freeze.is_empty() {
         parts.push(format!("{} frozen", asked.freeze.join(", ")));
@@ -223,7 +232,10 @@ impl EstimateReport {
             parameters.tensors
         );
         if parameters.frozen > 0 {
-            let _ = write!(page, ", {} frozen", grouped(parameters.frozen));
+            let all = parameters.trainable + parameters.frozen;
+            let share = 100.0 * parameters.trainable as f64 / all as f64;
+            let frozen = grouped(parameters.frozen);
+            let _ = write!(page, ", {frozen} frozen ({share:.3} % are trained)");
         }
         if parameters.buffers > 0 {
             let _ = write!(
