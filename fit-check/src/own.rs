@@ -3,16 +3,20 @@
 mod checkpoint;
 mod comparison;
 mod header;
+mod load;
 mod place;
 
 use std::path::Path;
 
 use burn::tensor::{Device, FloatDType};
 use estimator::{CardSpec, Runtime, simulate};
-use model_zoo::{Configured, Error, Job, Model, Projections, Recipe, Variant, Watcher, Weights};
+use model_zoo::{
+    Configured, Error, Job, Model, Recipe, Variant, Watcher, Weights, published_tensors,
+};
 
 pub use checkpoint::{Checkpoint, StoredTensor, Sum};
 pub use comparison::{Comparison, Confidence};
+pub use load::{Loaded, Values};
 pub use place::is_path;
 
 use self::place::Place;
@@ -46,11 +50,11 @@ impl Model for Subject {
         }
     }
 
-    fn projections(&self) -> Option<&'static Projections> {
+    fn file(&self) -> Option<&'static str> {
         match self {
-            Self::Published(variant) => variant.projections(),
-            Self::Configured(network) => network.projections(),
-            Self::Weights(weights) => weights.projections(),
+            Self::Published(variant) => Model::file(&**variant),
+            Self::Configured(network) => network.file(),
+            Self::Weights(weights) => weights.file(),
         }
     }
 
@@ -147,10 +151,10 @@ pub fn compare(
         return Ok(Some(Comparison::without_weights()));
     };
     let card = CardSpec::endless(Runtime::Cuda);
-    let mut tensors = Vec::new();
+    let mut published = None;
     simulate(card, FloatDType::F32, |run| {
-        tensors = network.published_tensors(job, &run.device());
+        published = Some(published_tensors(&**network, job, &run.device()));
         Ok(())
     })?;
-    Ok(Some(Comparison::of(network, &tensors, checkpoint)))
+    Ok(published.map(|published| Comparison::of(&published, checkpoint)))
 }

@@ -13,8 +13,8 @@ use burn::tensor::Device;
 
 use self::fields::Fields;
 use self::names::Names;
-pub use self::names::PublishedTensor;
-use crate::{Error, Job, Model, Projections, Recipe, Watcher, lora};
+pub use self::names::{PublishedTensor, PublishedTensors};
+use crate::{Error, Job, Model, Recipe, Watcher};
 
 /// One `model_type`: what every file here provides.
 trait Architecture: Sized {
@@ -67,6 +67,16 @@ macro_rules! configured {
             vec![$(<$file::$network as Architecture>::MODEL_TYPE.into()),+]
         }
 
+        /// The names of the networks of the zoo's file called `file`, if they are known.
+        fn names(file: &str) -> Option<Names> {
+            match file {
+                $(<$file::$network as Architecture>::MODEL_TYPE => {
+                    Some(<$file::$network as Architecture>::names())
+                })+
+                _ => None,
+            }
+        }
+
         impl Kind {
             fn read(fields: &Fields) -> Result<Self, Error> {
                 match fields.text("model_type", "")? {
@@ -91,12 +101,6 @@ macro_rules! configured {
             fn model_type(&self) -> &'static str {
                 match self {
                     $(Self::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
-                }
-            }
-
-            fn names(&self) -> Names {
-                match self {
-                    $(Self::$network(_) => <$file::$network as Architecture>::names(),)+
                 }
             }
 
@@ -166,31 +170,6 @@ impl Configured {
             kind: Kind::read(&Fields::parse(config)?)?,
         })
     }
-
-    /// The `model_type` of the file.
-    pub fn model_type(&self) -> &'static str {
-        self.kind.model_type()
-    }
-
-    /// Every tensor of the network as `job` builds it on `device`, with the names that
-    /// transformers gives to it.
-    pub fn published_tensors(&self, job: &Job, device: &Device) -> Vec<PublishedTensor> {
-        let mut seen = names::Seen::new(self.kind.names());
-        let Ok(()) = self.kind.train(job, device, 0, &mut seen);
-        seen.tensors
-    }
-
-    /// Whether a weights file may hold a tensor called `name` that the network has no
-    /// parameter for: a constant, or a second copy of a tied one.
-    pub fn is_redundant(&self, name: &str) -> bool {
-        self.kind.names().is_redundant(name)
-    }
-
-    /// What transformers puts before the names of the network without its head, and leaves
-    /// out in the weights file of one.
-    pub fn base_prefix(&self) -> &'static str {
-        self.kind.names().prefix
-    }
 }
 
 impl Model for Configured {
@@ -202,8 +181,8 @@ impl Model for Configured {
         self.kind.recipe()
     }
 
-    fn projections(&self) -> Option<&'static Projections> {
-        lora::projections(self.model_type())
+    fn file(&self) -> Option<&'static str> {
+        Some(self.kind.model_type())
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
@@ -219,6 +198,15 @@ impl Model for Configured {
     ) -> Result<(), W::Stop> {
         self.kind.train(job, device, steps, watcher)
     }
+}
+
+/// Every tensor of `model` as `job` builds it on `device`, with the names that transformers
+/// gives to it; without names if those are not known.
+pub fn published_tensors(model: &impl Model, job: &Job, device: &Device) -> PublishedTensors {
+    let names = model.file().and_then(names).unwrap_or_default();
+    let mut seen = PublishedTensors::new(names);
+    let Ok(()) = model.train(job, device, 0, &mut seen);
+    seen
 }
 
 /// The error for two sizes that do not go together: `field` must be `must`.

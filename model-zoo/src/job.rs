@@ -8,6 +8,7 @@ use burn::optim::{
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::lora::projections;
 use crate::{Error, Lora, LoraRequest, Model};
 
 /// The number formats of a training step.
@@ -279,7 +280,7 @@ impl Request {
     }
 
     fn lora(&self, model: &impl Model) -> Result<Option<Lora>, Error> {
-        match (&self.lora, model.projections()) {
+        match (&self.lora, model.file().and_then(projections)) {
             (None, _) => Ok(None),
             (Some(lora), Some(projections)) => lora.resolve(projections).map(Some),
             (Some(_), None) => Err(Error::NotApplicable {

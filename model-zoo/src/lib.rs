@@ -26,10 +26,10 @@ mod variant;
 mod watcher;
 mod weights;
 
-pub use configured::{Configured, PublishedTensor};
+pub use configured::{Configured, PublishedTensor, PublishedTensors, published_tensors};
 pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
-pub use lora::{BaseFormat, Lora, LoraRequest, Projections};
+pub use lora::{BaseFormat, Lora, LoraRequest};
 pub use model::{Model, Recipe};
 pub use networks::{Network, check, find, frozen_paths, train, variants};
 pub use trainee::{Batch, Trainee, frozen, supervised};

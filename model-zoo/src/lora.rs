@@ -76,7 +76,7 @@ pub struct Lora {
 
 /// The projections of a network that adapters can be put beside.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Projections {
+pub(crate) struct Projections {
     /// What people call them, and regular expressions for the ends of their weights' paths.
     named: &'static [(&'static str, &'static str)],
     /// Those that get adapters unless a request says otherwise: the defaults of PEFT 0.17,

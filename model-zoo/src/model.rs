@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use crate::{Error, Input, Job, OptimizerKind, Projections, Variant, Watcher, lora, networks};
+use crate::{Error, Input, Job, OptimizerKind, Variant, Watcher, networks};
 
 /// How a network is trained where a request does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +24,8 @@ pub trait Model {
     /// How it is trained where a request does not say otherwise.
     fn recipe(&self) -> Recipe;
 
-    /// The projections that low-rank adapters can be put beside; none if that is not usual.
-    fn projections(&self) -> Option<&'static Projections> {
-        None
-    }
+    /// The file of `src/networks/` that defines its layers; none if that is not known.
+    fn file(&self) -> Option<&'static str>;
 
     /// Whether it can be built and run at the sizes of `job`.
     ///
@@ -64,8 +62,8 @@ impl Model for Variant {
         }
     }
 
-    fn projections(&self) -> Option<&'static Projections> {
-        lora::projections(self.file)
+    fn file(&self) -> Option<&'static str> {
+        Some(self.file)
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {

@@ -80,6 +80,10 @@ impl Model for Weights {
         }
     }
 
+    fn file(&self) -> Option<&'static str> {
+        None
+    }
+
     fn check(&self, _job: &Job) -> Result<(), Error> {
         Ok(())
     }

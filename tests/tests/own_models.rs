@@ -203,3 +203,67 @@ fn a_quantized_base_is_smaller() {
     assert!((saved(eight) - 3.0 / 4.0).abs() < 0.02, "{}", saved(eight));
     assert!((saved(four) - 7.0 / 8.0).abs() < 0.04, "{}", saved(four));
 }
+
+/// The values of a file that transformers could have written, seen in the network before its
+/// first step.
+#[test]
+fn weights_are_loaded_before_the_first_step() {
+    use burn::module::{Module, ModuleVisitor, Param};
+    use burn::optim::GradientsParams;
+    use burn::tensor::kind::Basic;
+    use burn::tensor::{Device, Tensor};
+    use fit_check::own::{Loaded, Values};
+    use model_zoo::{Model, Phase, Watcher, published_tensors};
+
+    /// Sums up the values of what a step begins with, and stops there.
+    struct Load {
+        values: Option<Values>,
+        loaded: Loaded,
+        sum: f32,
+    }
+    impl ModuleVisitor for Load {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.sum += param.val().abs().sum().into_scalar::<f32>();
+        }
+    }
+    impl Watcher for Load {
+        type Stop = ();
+        fn start<M: Module>(&mut self, module: M) -> M {
+            let (module, loaded) = self.values.take().unwrap().into_module(module);
+            self.loaded = loaded;
+            module
+        }
+        fn module<M: Module>(&mut self, _: &str, module: &M) {
+            module.visit(self);
+        }
+        fn gradients<M: Module>(&mut self, _: &M, _: &GradientsParams) {}
+        fn input<const D: usize, K: Basic>(&mut self, _: &Tensor<D, K>) {}
+        fn loss(&mut self, _: &Tensor<1>) {}
+        fn end(&mut self, _: Phase) -> Result<(), ()> {
+            Err(())
+        }
+    }
+
+    let device = Device::flex().autodiff();
+    for (model, tensors) in [
+        ("tiny-bert", 41),
+        ("tiny-gpt2", 28),
+        ("tiny-llama", 21),
+        ("tiny-vit", 32),
+    ] {
+        let ask = ask(model, &["--batch", "1"]);
+        let published = published_tensors(&ask.model, &ask.job, &device);
+        let float = ask.job.precision.float_type();
+        let values = Values::open(&own_models().join(model), published, float).unwrap();
+        let mut load = Load {
+            values: Some(values),
+            loaded: Loaded::default(),
+            sum: 0.0,
+        };
+        assert!(ask.model.train(&ask.job, &device, 1, &mut load).is_err());
+        assert_eq!(load.loaded.loaded.len(), tensors, "{model}");
+        assert!(load.loaded.missing.is_empty(), "{model}: {:?}", load.loaded);
+        // All values of the fixtures are zero; those that burn draws are not.
+        assert_eq!(load.sum, 0.0, "{model}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model_zoo::{Configured, PublishedTensor};
+use model_zoo::PublishedTensors;
 use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
@@ -47,23 +47,21 @@ impl Comparison {
         }
     }
 
-    /// Of the `tensors` of `network` and those of its weights file.
-    pub fn of(network: &Configured, tensors: &[PublishedTensor], checkpoint: &Checkpoint) -> Self {
-        let prefix = network.base_prefix();
+    /// Of the tensors of a network and those of its weights file.
+    pub fn of(published: &PublishedTensors, checkpoint: &Checkpoint) -> Self {
         let mut stored: HashMap<String, &[usize]> = checkpoint
             .tensors
             .iter()
             .map(|tensor| (current(&tensor.name), tensor.shape.as_slice()))
             .collect();
         let mut comparison = Self::without_weights();
-        for tensor in tensors {
+        for tensor in &published.tensors {
             let shape = tensor.published_shape();
             for name in &tensor.names {
-                // A file of the network without its head leaves the prefix out.
-                let found = stored.remove(name).or_else(|| {
-                    let short = name.strip_prefix(prefix)?;
-                    stored.remove(short)
-                });
+                let short = || published.in_base(name);
+                let found = stored
+                    .remove(name)
+                    .or_else(|| short().and_then(|short| stored.remove(short)));
                 match found {
                     None => comparison.missing.push(name.clone()),
                     Some(there) if there == shape => comparison.matching += 1,
@@ -75,7 +73,7 @@ impl Comparison {
         }
         comparison.unexpected = stored
             .into_keys()
-            .filter(|name| !network.is_redundant(name))
+            .filter(|name| !published.is_redundant(name))
             .collect();
         comparison.unexpected.sort();
         comparison.confidence = match comparison.differences() {
@@ -93,7 +91,7 @@ impl Comparison {
 
 /// `name` as transformers writes it today: files that were converted from TensorFlow have the
 /// gamma and beta of its normalisations, which transformers renames when it loads them.
-fn current(name: &str) -> String {
+pub(super) fn current(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((module, "gamma")) => format!("{module}.weight"),
         Some((module, "beta")) => format!("{module}.bias"),

@@ -23,7 +23,7 @@ pub(super) fn rows(table: &[(&str, &[&str])]) -> Vec<Row> {
 }
 
 /// How transformers calls the tensors of a `model_type`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// Before the names of the network without its head; a file of one leaves it out.
     pub prefix: &'static str,
@@ -38,11 +38,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Whether a file may hold `name` though no parameter has it.
-    pub fn is_redundant(&self, name: &str) -> bool {
-        self.redundant.iter().any(|ending| name.ends_with(ending))
-    }
-
     /// The names of the tensor at `path`; none if the table is not complete.
     fn of(&self, path: &str) -> Vec<String> {
         if let Some(names) = self.named(path) {
@@ -106,23 +101,40 @@ impl PublishedTensor {
     }
 }
 
-/// Notes the tensors of the modules that it is shown.
-pub(super) struct Seen {
+/// The tensors of a network, and what transformers calls them.
+#[derive(Clone, Debug)]
+pub struct PublishedTensors {
     names: Names,
+    /// In the order of the module tree.
     pub tensors: Vec<PublishedTensor>,
 }
 
-impl Seen {
-    /// Nothing seen yet.
-    pub fn new(names: Names) -> Self {
+impl PublishedTensors {
+    /// None seen yet.
+    pub(super) fn new(names: Names) -> Self {
         Self {
             names,
             tensors: Vec::new(),
         }
     }
+
+    /// Whether a weights file may hold a tensor called `name` that the network has no
+    /// parameter for: a constant, or a second copy of a tied one.
+    pub fn is_redundant(&self, name: &str) -> bool {
+        self.names
+            .redundant
+            .iter()
+            .any(|ending| name.ends_with(ending))
+    }
+
+    /// `name` in the file of the network without its head, which leaves a prefix out.
+    pub fn in_base<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(self.names.prefix)
+    }
 }
 
-impl Watcher for Seen {
+/// Notes the tensors of the modules that it is shown.
+impl Watcher for PublishedTensors {
     type Stop = Infallible;
 
     fn module<M: Module>(&mut self, _name: &str, module: &M) {
@@ -145,7 +157,7 @@ impl Watcher for Seen {
 }
 
 struct Walk<'a> {
-    seen: &'a mut Seen,
+    seen: &'a mut PublishedTensors,
     path: Vec<String>,
     /// The type of what holds the tensor.
     container: String,
