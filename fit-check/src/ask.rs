@@ -28,9 +28,9 @@ impl Card {
 
 /// A training job and the cards that it is to fit on.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Ask<M = Subject> {
     /// The model.
-    pub model: Subject,
+    pub model: M,
     /// Where it is from.
     pub origin: Origin,
     /// How its weights file agrees with its network.
@@ -51,6 +51,20 @@ impl Ask {
     /// A value that cannot be, with what would help.
     pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
         let (model, origin) = own::find(&raw.model)?;
+        let mut ask = Self::of(model, raw, batch)?;
+        ask.comparison = own::compare(&ask.model, &origin, &ask.job)?;
+        ask.origin = origin;
+        Ok(ask)
+    }
+}
+
+impl<M: Model> Ask<M> {
+    /// As [`Ask::new`], of a `model` that is at hand.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be, with what would help.
+    pub fn of(model: M, raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
         let request = Request {
             batch: batch.map(|text| count("--batch", text)).transpose()?,
             precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
@@ -74,12 +88,11 @@ impl Ask {
         let job = request.resolve(&model)?;
         model.check(&job)?;
         countable(model.name(), &job)?;
-        let comparison = own::compare(&model, &origin, &job)?;
         let runtime = choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
         Ok(Self {
             model,
-            origin,
-            comparison,
+            origin: Origin::default(),
+            comparison: None,
             job,
             runtime,
             cards: cards(raw, runtime)?,

@@ -7,6 +7,9 @@ mod models;
 
 use std::process::ExitCode;
 
+use model_zoo::Model;
+
+use crate::ask::Ask;
 use crate::cli::{Cli, Command};
 
 /// It fits, or it is done.
@@ -27,6 +30,25 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+    };
+    Ok(ExitCode::from(status))
+}
+
+/// As [`run`], for a program that has a model of its own beside those of the zoo: it is meant
+/// where its name is typed.
+///
+/// # Errors
+///
+/// It could not be told: bad input, or a fault.
+pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode> {
+    let status = match &cli.command {
+        Command::Estimate(raw) if raw.job.model == model.name() => {
+            estimate::answer(raw, &Ask::of(model, &raw.job, raw.batch.as_deref())?)?
+        }
+        Command::MaxBatch(raw) if raw.job.model == model.name() => {
+            max_batch::answer(raw, &Ask::of(model, &raw.job, Some("1"))?)?
+        }
+        _ => return run(cli),
     };
     Ok(ExitCode::from(status))
 }

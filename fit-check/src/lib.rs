@@ -6,6 +6,7 @@ pub mod commands;
 pub mod lower_bound;
 pub mod output;
 pub mod own;
+pub mod program;
 mod progress;
 pub mod report;
 mod step;

@@ -76,7 +76,7 @@ fn is_one(count: &usize) -> bool {
 
 impl Asked {
     /// Of `ask`, with its batch or without.
-    pub fn new(ask: &Ask, batch: Option<usize>) -> Self {
+    pub fn new<M: Model>(ask: &Ask<M>, batch: Option<usize>) -> Self {
         Self {
             schema: SCHEMA,
             model: ask.model.name().into(),
@@ -221,7 +221,7 @@ pub struct EstimateReport {
 
 impl EstimateReport {
     /// From what was asked, what came out, and whether it fits on each card.
-    pub fn new(ask: &Ask, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
+    pub fn new<M: Model>(ask: &Ask<M>, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
         let overhead = overhead(ask);
         Self {
             asked: Asked::new(ask, Some(ask.job.batch)),
@@ -250,7 +250,7 @@ impl EstimateReport {
 
 /// What a process costs beside the pools on the first card that was named, or on one like
 /// the endless card.
-fn overhead(ask: &Ask) -> Bytes {
+fn overhead<M: Model>(ask: &Ask<M>) -> Bytes {
     match ask.cards.first() {
         Some(card) => card.spec.taken,
         None => Overhead::of(ask.endless().multiprocessors).cautious_bytes,

@@ -85,7 +85,7 @@ macro_rules! configured {
                     })+
                     "" => Err(Error::Field {
                         field: "model_type".into(),
-                        must: "there".into(),
+                        must: format!("one of {}", supported().join(", ")),
                         got: "absent".into(),
                     }),
                     _ => fields.choice("model_type", "", &[]).map_err(|error| match error {
@@ -227,5 +227,49 @@ fn divides(field: &str, heads: usize, widths: &str, width: usize) -> Result<(), 
             format!("a divisor of {widths}, {width}"),
             heads,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A value of the kind that a field of a configuration has, or of another.
+    fn value() -> impl Strategy<Value = serde_json::Value> {
+        prop_oneof![
+            (1u64..2_000).prop_map(serde_json::Value::from),
+            any::<i64>().prop_map(serde_json::Value::from),
+            any::<f64>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+            "[a-z_]{0,8}".prop_map(serde_json::Value::from),
+            prop::collection::vec(any::<i32>(), 0..6).prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ]
+    }
+
+    proptest! {
+        /// Whatever the fields hold, there is a network or an error.
+        #[test]
+        fn every_configuration_is_read_or_refused(
+            model_type in prop::sample::select(supported()),
+            fields in prop::collection::hash_map(
+                prop::sample::select(vec![
+                    "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+                    "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+                    "hidden_act", "head_dim", "layer_norm_eps", "hidden_dropout_prob",
+                    "tie_word_embeddings", "n_embd", "n_head", "n_inner", "id2label",
+                    "image_size", "patch_size", "depths", "hidden_sizes", "embedding_size",
+                    "layer_type", "architectures", "num_labels",
+                ]),
+                value(),
+                0..8,
+            ),
+        ) {
+            let mut config = serde_json::json!(fields);
+            config["model_type"] = model_type.into();
+            let _ = Configured::read("any", &config.to_string());
+        }
     }
 }

@@ -21,6 +21,12 @@ pub enum Error {
         /// The options that do apply.
         applicable: Vec<&'static str>,
     },
+    /// The network has no projections that adapters are usual for.
+    #[error("low-rank adapters are not known for {model}")]
+    NoAdapters {
+        /// The model's name.
+        model: String,
+    },
     /// A size that the network cannot work with.
     #[error("{what} must be {must}, not {got}")]
     Size {

@@ -283,10 +283,8 @@ impl Request {
         match (&self.lora, model.file().and_then(projections)) {
             (None, _) => Ok(None),
             (Some(lora), Some(projections)) => lora.resolve(projections).map(Some),
-            (Some(_), None) => Err(Error::NotApplicable {
-                option: "--lora",
+            (Some(_), None) => Err(Error::NoAdapters {
                 model: model.name().into(),
-                applicable: model.recipe().input.applicable(),
             }),
         }
     }

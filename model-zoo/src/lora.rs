@@ -79,8 +79,9 @@ pub struct Lora {
 pub(crate) struct Projections {
     /// What people call them, and regular expressions for the ends of their weights' paths.
     named: &'static [(&'static str, &'static str)],
-    /// Those that get adapters unless a request says otherwise: the defaults of PEFT 0.17,
-    /// `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`.
+    /// Those that get adapters unless a request says otherwise: for BERT, GPT-2 and Llama the
+    /// defaults of PEFT (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`), queries and
+    /// values; for the others the same.
     usual: &'static [&'static str],
     /// A regular expression for the paths of the head that is trained in full beside the
     /// adapters, since its weights are new (PEFT's task type `SEQ_CLS`).
@@ -302,10 +303,7 @@ mod tests {
         };
         assert!(matches!(
             lora.resolve(&resnet),
-            Err(Error::NotApplicable {
-                option: "--lora",
-                ..
-            })
+            Err(Error::NoAdapters { .. })
         ));
     }
 }

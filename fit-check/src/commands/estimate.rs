@@ -17,10 +17,15 @@ use crate::trouble::Trouble;
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let ask = Ask::new(&raw.job, raw.batch.as_deref())?;
-    output::check(&raw.output)?;
     if let (Subject::Weights(_), Some(checkpoint)) = (&ask.model, &ask.origin.checkpoint) {
         return lower_bound(raw, &ask, checkpoint);
     }
+    answer(raw, &ask)
+}
+
+/// Runs the command for `ask`.
+pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
@@ -32,10 +37,10 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let mut verdicts = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
         progress.at(&format!("training it on {}", GpuName::new(card).name));
-        verdicts.push(verdict(&ask, card, &estimate)?);
+        verdicts.push(verdict(ask, card, &estimate)?);
     }
     progress.done();
-    let report = EstimateReport::new(&ask, estimate, verdicts);
+    let report = EstimateReport::new(ask, estimate, verdicts);
     match raw.layers {
         true => output::write(&WithLayers(&report), &raw.output)?,
         false => output::write(&report, &raw.output)?,
@@ -45,6 +50,7 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
 
 /// The answer where only weights are known.
 fn lower_bound(raw: &cli::Estimate, ask: &Ask, checkpoint: &Checkpoint) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
     let report = LowerBound::of(ask, checkpoint)?;
     output::write(&report, &raw.output)?;
     Ok(match report.fits() {
@@ -55,7 +61,11 @@ fn lower_bound(raw: &cli::Estimate, ask: &Ask, checkpoint: &Checkpoint) -> anyho
 }
 
 /// Whether the step fits on `card`: it is run there, with the card's memory in force.
-fn verdict(ask: &Ask, card: &Card, estimate: &Estimate) -> anyhow::Result<Verdict> {
+fn verdict<M: Model + Sync>(
+    ask: &Ask<M>,
+    card: &Card,
+    estimate: &Estimate,
+) -> anyhow::Result<Verdict> {
     let simulated =
         simulate_step(&ask.model, &ask.job, card.spec.clone()).map_err(Trouble::from)?;
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));

@@ -14,9 +14,9 @@ use crate::simulate_step;
 use crate::trouble::Trouble;
 
 /// The asked step at any batch.
-struct Step<'a>(&'a Ask);
+struct Step<'a, M>(&'a Ask<M>);
 
-impl Program for Step<'_> {
+impl<M: Model + Sync> Program for Step<'_, M> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
         let job = Job {
             batch: batch as usize,
@@ -34,6 +34,11 @@ const PROPOSING: u64 = 2;
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let ask = Ask::new(&raw.job, Some("1"))?;
     need_network(&ask, "max-batch")?;
+    answer(raw, &ask)
+}
+
+/// Runs the command for `ask`, whose batch does not matter.
+pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Result<u8> {
     if ask.cards.is_empty() {
         return Err(Trouble::new("max-batch needs a card")
             .hint(
@@ -47,7 +52,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         "training {} on a simulated card",
         ask.model.name()
     ));
-    let program = Step(&ask);
+    let program = Step(ask);
     let endless = ask.endless();
     let proposing = |batch| program.simulate(batch, endless.clone());
     let few = proposing(PROPOSING).map_err(Trouble::from)?;
@@ -61,7 +66,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     }
     progress.done();
     let report = MaxBatchReport {
-        asked: Asked::new(&ask, None),
+        asked: Asked::new(ask, None),
         cards,
     };
     output::write(&report, &raw.output)?;
