@@ -1,12 +1,13 @@
 //! The answer for weights whose network is not known: what any training step with them takes
 //! at least.
 
-use estimator::{Analysis, Breakdown, Bytes, Estimate, Phase, Simulated};
+use estimator::record::Event;
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
 use model_zoo::{Job, Model, OptimizerKind, Precision};
 use serde::Serialize;
 
 use crate::ask::{Ask, Card};
-use crate::own::{Checkpoint, Sum};
+use crate::own::{Checkpoint, Subject, Sum};
 use crate::report::{Asked, GpuName};
 use crate::simulate_step;
 use crate::trouble::Trouble;
@@ -97,10 +98,11 @@ impl LowerBound {
     /// The step failed, or a card does not offer its number format.
     pub fn of(ask: &Ask, checkpoint: &Checkpoint) -> Result<Self, Trouble> {
         let simulated = simulate_step(&ask.model, &ask.job, ask.endless())?;
-        let estimate = Estimate::of(&simulated, &ask.endless());
-        let held = held(&simulated);
+        let analysis = Analysis::of(&simulated.recording);
+        let held = held(&simulated, &analysis);
         let master = master_copies(ask)?;
-        let at_least = estimate.peak.live_bytes;
+        let peak = analysis.timeline.peak(&simulated.recording);
+        let at_least = peak.map_or(Bytes::ZERO, |peak| peak.live);
         let mut cards = Vec::with_capacity(ask.cards.len());
         for card in &ask.cards {
             cards.push(bound(ask, card, at_least)?);
@@ -111,8 +113,8 @@ impl LowerBound {
             unsupported: ask.origin.unsupported.clone(),
             dtypes: parts(checkpoint.by_dtype()),
             modules: parts(checkpoint.by_module()),
-            trainable: estimate.parameters.trainable,
-            frozen: estimate.parameters.frozen,
+            trainable: simulated.parameters.trainable,
+            frozen: simulated.parameters.frozen,
             held: Held {
                 weights_bytes: held.parameters,
                 gradients_bytes: held.gradients,
@@ -137,17 +139,18 @@ impl LowerBound {
 }
 
 /// What is in use when the last backward pass has ended.
-fn held(simulated: &Simulated) -> Breakdown {
+fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
     let recording = &simulated.recording;
     let last = recording
         .marks
         .iter()
         .rposition(|mark| mark.phase == Phase::Backward);
-    let position = recording.events.iter().position(
-        |event| matches!(event, estimator::record::Event::Mark(mark) if Some(*mark) == last),
-    );
+    let position = recording
+        .events
+        .iter()
+        .position(|event| matches!(event, Event::Mark(mark) if Some(*mark) == last));
     match position {
-        Some(position) => Analysis::of(recording).breakdown(recording, position),
+        Some(position) => analysis.breakdown(recording, position),
         None => Breakdown::default(),
     }
 }
@@ -162,18 +165,23 @@ fn master_copies(ask: &Ask) -> Result<Bytes, Trouble> {
         ..ask.job.clone()
     };
     let simulated = simulate_step(&ask.model, &forgetful, ask.endless())?;
-    Ok(held(&simulated).optimizer)
+    let analysis = Analysis::of(&simulated.recording);
+    Ok(held(&simulated, &analysis).optimizer)
 }
 
-/// Whether the weights fit on `card`: the step is run there, with its memory in force.
+/// Whether the weights fit on `card`: if they are not more than it has, the step is run there,
+/// with its memory in force.
 fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
-    let simulated = simulate_step(&ask.model, &ask.job, card.spec.clone())?;
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
+    let may_fit = at_least <= available
+        && simulate_step(&ask.model, &ask.job, card.spec.clone())?
+            .outcome()
+            .is_ok();
     Ok(Bound {
         gpu: GpuName::new(card),
-        fits: match simulated.outcome() {
-            Ok(()) => None,
-            Err(_) => Some(false),
+        fits: match may_fit {
+            true => None,
+            false => Some(false),
         },
         headroom_bytes: available.signed_difference(at_least),
     })
@@ -185,7 +193,7 @@ fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
 ///
 /// Only weights are known.
 pub fn need_network(ask: &Ask, command: &str) -> Result<(), Trouble> {
-    let crate::own::Subject::Weights(weights) = &ask.model else {
+    let Subject::Weights(weights) = &ask.model else {
         return Ok(());
     };
     let why = match &ask.origin.unsupported {

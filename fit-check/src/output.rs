@@ -1,5 +1,6 @@
 //! How answers look. A new format is one file here and one line in [`render`].
 
+mod comparison;
 mod csv;
 mod json;
 mod lower_bound;

@@ -5,7 +5,7 @@ use burn::optim::{
     AdaGradConfig, AdafactorConfig, AdamConfig, AdamWConfig, AdanConfig, LambConfig, LionConfig,
     ModuleOptimizer, MuonConfig, RmsPropConfig, SgdConfig, momentum::MomentumConfig,
 };
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::lora::projections;
@@ -39,6 +39,17 @@ pub enum Precision {
     /// 16-bit weights, activations and gradients with fp32 master weights and
     /// optimizer state (Micikevicius et al. 2018, arXiv 1710.03740).
     Mixed,
+}
+
+impl Precision {
+    /// The float type of what a step creates.
+    pub fn float_type(self) -> FloatDType {
+        match self {
+            Self::Fp32 => FloatDType::F32,
+            Self::Fp16 | Self::Mixed => FloatDType::F16,
+            Self::Bf16 => FloatDType::BF16,
+        }
+    }
 }
 
 /// The optimizers of burn-optim, by the names that people type.

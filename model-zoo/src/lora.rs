@@ -11,7 +11,6 @@
 //! of each layer, and a gradient of that size comes and goes.
 
 use burn::module::{self, Module, ParamGroup, QLora, Quantizer};
-use burn::tensor::FloatDType;
 use burn::tensor::quantization::{Calibration, QuantValue};
 use serde::{Deserialize, Serialize};
 
@@ -239,17 +238,6 @@ impl Lora {
 
 fn group(patterns: Vec<String>) -> ParamGroup {
     ParamGroup::from_any_regexes(patterns).expect("the patterns of this file are regular")
-}
-
-impl Precision {
-    /// The float type of what a step creates.
-    pub fn float_type(self) -> FloatDType {
-        match self {
-            Self::Fp32 => FloatDType::F32,
-            Self::Fp16 | Self::Mixed => FloatDType::F16,
-            Self::Bf16 => FloatDType::BF16,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -267,3 +267,23 @@ fn weights_are_loaded_before_the_first_step() {
         assert_eq!(load.sum, 0.0, "{model}");
     }
 }
+
+/// Of the 34,608 values of the file, 1,208 are running statistics and 17 count batches; the
+/// first convolution and its normalisation have 4 x 3 x 7 x 7 + 2 x 4.
+#[test]
+fn statistics_are_not_trained_and_prefixes_freeze() {
+    use fit_check::lower_bound::LowerBound;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weights.safetensors");
+    std::fs::copy(own_models().join("tiny-resnet/model.safetensors"), &file).unwrap();
+    let bound = |options: &[&str]| {
+        let ask = ask_for(file.to_str().unwrap(), options);
+        let checkpoint = ask.origin.checkpoint.clone().unwrap();
+        LowerBound::of(&ask, &checkpoint).unwrap()
+    };
+    let all = bound(&[]);
+    assert_eq!((all.trainable, all.frozen), (33_383, 0));
+    assert!(all.held.buffers_bytes.0 > 0);
+    let part = bound(&["--freeze", "resnet.embedder"]);
+    assert_eq!((part.trainable, part.frozen), (33_383 - 596, 596));
+}

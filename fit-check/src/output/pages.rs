@@ -6,9 +6,9 @@ use estimator::{Breakdown, Category, Limit, Provenance};
 use model_zoo::BaseFormat;
 use strum::IntoEnumIterator;
 
+use super::comparison::lines;
 use super::page::{BAD, FAINT, GOOD, TITLE, bar, columns, grouped, indented, styled};
 use super::{Report, Sheet};
-use crate::own::{Comparison, Confidence};
 use crate::report::{
     Asked, CardBatch, EstimateReport, GpuReport, MaxBatchReport, ModelReport, Verdict,
 };
@@ -63,40 +63,9 @@ fn assumptions(asked: &Asked) -> String {
         switched(asked.burn.autotune),
     );
     match &asked.weights {
-        Some(comparison) => format!("{burn}\n{}", own_weights(comparison)),
+        Some(comparison) => format!("{burn}\n{}", lines(comparison)),
         None => burn,
     }
-}
-
-/// How the weights file of somebody's own model agrees with its network.
-fn own_weights(comparison: &Comparison) -> String {
-    /// Tensors of each kind of difference that are named.
-    const NAMED: usize = 3;
-    let summary = match (comparison.confidence, comparison.differences()) {
-        (Confidence::Medium, _) => "no weights file to compare with".to_string(),
-        (_, 0) => format!(
-            "all {} tensors of the weights file agree",
-            comparison.matching
-        ),
-        (_, differ) => format!(
-            "{} tensors of the weights file agree, {differ} differ",
-            comparison.matching
-        ),
-    };
-    let mut lines = format!("  confidence {}: {summary}", comparison.confidence);
-    for (what, names) in [
-        ("missing", &comparison.missing),
-        ("unexpected", &comparison.unexpected),
-        ("other shape", &comparison.other_shape),
-    ] {
-        for name in names.iter().take(NAMED) {
-            let _ = write!(lines, "\n    {what}: {name}");
-        }
-        if names.len() > NAMED {
-            let _ = write!(lines, "\n    {what}: {} more", names.len() - NAMED);
-        }
-    }
-    lines
 }
 
 fn difference(bytes: i64) -> String {

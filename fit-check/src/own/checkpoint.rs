@@ -70,6 +70,10 @@ impl Checkpoint {
                 return Err(unreadable(file, &why));
             }
         }
+        let elements = |tensor: &StoredTensor| tensor.elements();
+        if let ([.., last], 0) = (files, tensors.iter().map(elements).max().unwrap_or(0)) {
+            return Err(unreadable(last, "there are no values in it"));
+        }
         let mut names: Vec<_> = tensors.iter().map(|tensor| &tensor.name).collect();
         names.sort();
         if let (Some(pair), [.., last]) = (names.windows(2).find(|p| p[0] == p[1]), files) {
