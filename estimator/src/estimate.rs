@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::{Breakdown, Categories, Category, LayerOf, Lifetimes, PhaseMemory, Timeline};
 use crate::card::CardSpec;
 use crate::phase::Phase;
-use crate::record::{BufferId, Event, Failure, LayerId, Recording};
-use crate::replay::replay;
+use crate::record::{Event, Failure, LayerId, Recording};
+use crate::required::required;
 use crate::run::{Parameters, Simulated};
 use crate::{Bytes, OutOfMemory};
 
@@ -109,56 +109,6 @@ impl Simulated {
             }
         }
     }
-}
-
-/// The least memory, in whole MiB, with which the program completes on a card like `spec`.
-///
-/// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
-/// without that limit is said then.
-fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
-    let largest = simulated
-        .recording
-        .buffers
-        .iter()
-        .map(|buffer| buffer.bytes)
-        .max();
-    let spec = &CardSpec {
-        largest_binding: spec.largest_binding.max(largest.unwrap_or_default()),
-        ..spec.clone()
-    };
-    const MIB: u64 = 1 << 20;
-    let recording = &simulated.recording;
-    let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
-    // What a card of `mib` would have had to have, if that is not enough.
-    let lacking = |mib: u64| {
-        let card = spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
-        let wanted = replay(&card, recording, bytes).wanted?;
-        Some(wanted.0.div_ceil(MIB))
-    };
-    // Fewer bytes than are in use cannot do. Each refusal says how much would have been
-    // enough there, and no less is; after some of them, halve what is left.
-    let mut short = live.0 / MIB;
-    let mut enough = simulated.reserved.0.div_ceil(MIB).max(1);
-    while let Some(wanted) = lacking(enough) {
-        short = enough;
-        enough = wanted.max(enough + 1);
-    }
-    let mut guess = short + 1;
-    let mut guesses = 0;
-    while enough - short > 1 {
-        match lacking(guess) {
-            None => enough = guess,
-            Some(wanted) => {
-                short = guess.max(wanted.min(enough) - 1);
-                guesses += 1;
-            }
-        }
-        guess = match guesses {
-            0..6 => short + 1,
-            _ => short + (enough - short) / 2,
-        };
-    }
-    Bytes::mib(enough)
 }
 
 fn last_step(phases: &[PhaseMemory]) -> Vec<PhaseMemory> {

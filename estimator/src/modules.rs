@@ -14,7 +14,7 @@ pub enum Kind {
     Trainable,
     /// A weight that receives none.
     Frozen,
-    /// A running statistic.
+    /// A running statistic, or what else a step keeps and no optimizer sees.
     Statistic,
 }
 
@@ -47,8 +47,10 @@ pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTe
     });
 }
 
-/// The statistics of `burn::nn::BatchNorm` 0.22.1; no other module of burn-nn has any.
-const STATISTICS: [&str; 2] = ["running_mean", "running_var"];
+/// How the name of what is kept in burn's `RunningState` begins, as in `burn::nn::BatchNorm`
+/// 0.22.1. burn shows it to a visitor as a parameter that is not trained, and nothing but the
+/// name tells it from a frozen weight.
+const STATISTIC: &str = "running_";
 
 struct Walk<F> {
     /// Name of each module on the way, and the type of what contains it.
@@ -77,7 +79,7 @@ impl<F: FnMut(ModuleTensor)> Walk<F> {
         let (trainable, size, buffer) = tensor.unwrap_or((true, 0, None));
         let kind = match trainable {
             true => Kind::Trainable,
-            false if STATISTICS.contains(&name) => Kind::Statistic,
+            false if name.starts_with(STATISTIC) => Kind::Statistic,
             false => Kind::Frozen,
         };
         let layer = self.layer();

@@ -1,9 +1,7 @@
 //! What a program did to a card, event by event.
 
-use std::collections::HashMap;
-
 use cubecl_environment::stream::StreamId;
-use cubecl_server::memory_management::{MemoryAllocationMode, WeakMemoryBinding};
+use cubecl_server::memory_management::MemoryAllocationMode;
 
 use crate::Bytes;
 use crate::phase::Phase;
@@ -217,12 +215,6 @@ impl Recording {
         before.filter(|e| matches!(e, Event::Mark(_))).count()
     }
 
-    /// Launches in it.
-    pub fn launches(&self) -> usize {
-        let launches = self.events.iter();
-        launches.filter(|e| matches!(e, Event::Launch(_))).count()
-    }
-
     /// Adds a buffer.
     pub fn add_buffer(&mut self, bytes: Bytes, metadata: bool) -> BufferId {
         self.buffers.push(Buffer { bytes, metadata });
@@ -247,146 +239,5 @@ impl Recording {
             reads: reads.len() as u16,
             writes: writes.len() as u16,
         }));
-    }
-}
-
-/// Writes down what happens to a card.
-#[derive(Debug, Default)]
-pub(crate) struct Recorder {
-    pub recording: Recording,
-    /// Buffers in use: the address of what CubeCL calls managed memory keeps a
-    /// count of who holds it, and the pool itself is one of them.
-    live: Vec<(BufferId, WeakMemoryBinding)>,
-    /// By the id of the managed memory.
-    ids: HashMap<usize, BufferId>,
-    kernels: HashMap<&'static str, KernelId>,
-    layers: HashMap<Layer, LayerId>,
-    metadata: HashMap<Vec<u64>, MetadataId>,
-    /// By [`BufferId`]: whether anything was written to it.
-    written: Vec<bool>,
-    stream: Option<StreamId>,
-}
-
-impl Recorder {
-    pub fn event(&mut self, stream: StreamId, event: Event) {
-        self.turn_to(stream);
-        self.recording.events.push(event);
-    }
-
-    /// What is recorded next happens on `stream`.
-    fn turn_to(&mut self, stream: StreamId) {
-        if self.stream != Some(stream) {
-            self.stream = Some(stream);
-            self.recording.events.push(Event::Stream(stream));
-        }
-    }
-
-    /// Notes which buffers are held by nothing but their pool.
-    pub fn note_freed(&mut self) {
-        let events = &mut self.recording.events;
-        self.live.retain(|(buffer, memory)| {
-            let held = memory.upgrade().is_some();
-            if !held {
-                events.push(Event::Free(*buffer));
-            }
-            held
-        });
-    }
-
-    /// A buffer was given; `id` is that of its managed memory.
-    pub fn allocated(
-        &mut self,
-        stream: StreamId,
-        id: usize,
-        memory: WeakMemoryBinding,
-        bytes: Bytes,
-        metadata: bool,
-    ) -> BufferId {
-        let buffer = self.recording.add_buffer(bytes, metadata);
-        self.event(stream, Event::Allocate(buffer));
-        self.live.push((buffer, memory));
-        self.ids.insert(id, buffer);
-        buffer
-    }
-
-    /// The buffer whose managed memory has this id.
-    pub fn buffer(&self, id: usize) -> Option<BufferId> {
-        self.ids.get(&id).copied()
-    }
-
-    pub fn kernel(&mut self, name: &'static str) -> KernelId {
-        let next = KernelId(self.kernels.len() as u32);
-        *self.kernels.entry(name).or_insert_with(|| {
-            self.recording.kernels.push(name);
-            next
-        })
-    }
-
-    pub fn layer(&mut self, layer: Layer) -> LayerId {
-        let next = LayerId(self.layers.len() as u32);
-        let known = &mut self.recording.layers;
-        *self.layers.entry(layer.clone()).or_insert_with(|| {
-            known.push(layer);
-            next
-        })
-    }
-
-    pub fn metadata(&mut self, words: &[u64]) -> Option<MetadataId> {
-        if words.is_empty() {
-            return None;
-        }
-        if let Some(known) = self.metadata.get(words) {
-            return Some(*known);
-        }
-        let new = MetadataId {
-            id: self.metadata.len() as u32,
-            words: words.len() as u32,
-        };
-        self.metadata.insert(words.to_vec(), new);
-        Some(new)
-    }
-
-    /// Data was put into the managed memory with this id.
-    pub fn filled(&mut self, id: usize) {
-        if let Some(buffer) = self.buffer(id) {
-            self.mark_written(&[buffer]);
-        }
-    }
-
-    /// A launch of `kernel`. burn does not declare what a kernel reads and writes, and nothing
-    /// is compiled that could tell; then what was never written before is the output, and a
-    /// launch without such a buffer works in place, on its first operand.
-    pub fn launch(
-        &mut self,
-        stream: StreamId,
-        kernel: &'static str,
-        metadata: &[u64],
-        reads: &[usize],
-        writes: &[usize],
-    ) {
-        let kernel = self.kernel(kernel);
-        let metadata = self.metadata(metadata);
-        let buffers = |ids: &[usize]| -> Vec<BufferId> {
-            ids.iter().filter_map(|id| self.buffer(*id)).collect()
-        };
-        let (mut reads, mut writes) = (buffers(reads), buffers(writes));
-        if reads == writes {
-            let written = |buffer: &BufferId| self.written.get(buffer.0 as usize) == Some(&true);
-            let (old, new): (Vec<_>, Vec<_>) = reads.iter().partition(|buffer| written(buffer));
-            match new.is_empty() {
-                true => writes.truncate(1),
-                false => (reads, writes) = (old, new),
-            }
-        }
-        self.mark_written(&writes);
-        self.turn_to(stream);
-        self.recording.add_launch(kernel, metadata, &reads, &writes);
-    }
-
-    fn mark_written(&mut self, buffers: &[BufferId]) {
-        self.written.resize(self.recording.buffers.len(), false);
-        for buffer in buffers {
-            self.written[buffer.0 as usize] = true;
-        }
     }
 }

@@ -40,38 +40,38 @@ pub fn replay(
     recording: &Recording,
     bytes: impl Fn(BufferId) -> Bytes,
 ) -> Outcome {
-    let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
-    let logger = Arc::new(ServerLogger::default());
-    let service = ServiceId::of::<SlotServer>(cubecl_hip::device_id(0));
-    let mut replay = Replay {
-        memory: memory(spec, ledger.clone(), service, logger, Default::default()),
-        buffers: vec![None; recording.buffers.len()],
-        stream: StreamId { value: 0 },
-        words: Vec::new(),
-    };
-    let mut outcome = Outcome {
-        failure: None,
-        reserved: Bytes::ZERO,
-        wanted: None,
-    };
-    for event in &recording.events {
-        if let Err((buffer, error)) = replay.event(recording, event, &bytes) {
-            let refusal = spec.refusal(&error);
-            outcome.failure = Some(Failure { buffer, refusal });
-            outcome.wanted = Some(match refusal {
-                Refusal::Full => Bytes(ledger.wanted()),
-                // See `CardSpec::largest_page`.
-                Refusal::TooLarge { .. } => bytes(buffer) * 4,
-            });
-            break;
-        }
+    let mut replay = Replay::new(spec, recording);
+    let failure = replay.run(recording, &bytes).err().map(|(buffer, error)| {
+        let refusal = spec.refusal(&error);
+        Failure { buffer, refusal }
+    });
+    Outcome {
+        failure,
+        reserved: Bytes(replay.ledger.peak()),
+        wanted: failure.map(|failure| match failure.refusal {
+            Refusal::Full => Bytes(replay.ledger.wanted()),
+            // See `CardSpec::largest_page`.
+            Refusal::TooLarge { .. } => bytes(failure.buffer) * 4,
+        }),
     }
-    outcome.reserved = Bytes(ledger.peak());
-    outcome
+}
+
+/// The memory that a card like `spec` ends with, if it begins with `start` and is given as
+/// much more as an allocation lacks, each time that it cannot make room for one.
+pub(crate) fn stretch(spec: &CardSpec, recording: &Recording, start: Bytes) -> Bytes {
+    let mut replay = Replay::new(spec, recording);
+    replay.ledger.extend(start.0);
+    replay.stretches = true;
+    // Where a single allocation is too large for the card, what it had until then will do.
+    let _ = replay.run(recording, |buffer| recording.buffer(buffer).bytes);
+    Bytes(replay.ledger.capacity())
 }
 
 struct Replay {
     memory: Box<dyn CardMemory>,
+    ledger: Arc<Ledger>,
+    /// Whether the card is given what it lacks.
+    stretches: bool,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
@@ -79,6 +79,41 @@ struct Replay {
 }
 
 impl Replay {
+    fn new(spec: &CardSpec, recording: &Recording) -> Self {
+        let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
+        let logger = Arc::new(ServerLogger::default());
+        let service = ServiceId::of::<SlotServer>(cubecl_hip::device_id(0));
+        Self {
+            memory: memory(spec, ledger.clone(), service, logger, Default::default()),
+            ledger,
+            stretches: false,
+            buffers: vec![None; recording.buffers.len()],
+            stream: StreamId { value: 0 },
+            words: Vec::new(),
+        }
+    }
+
+    /// Ends with the first allocation that the card refuses.
+    fn run(
+        &mut self,
+        recording: &Recording,
+        bytes: impl Fn(BufferId) -> Bytes,
+    ) -> Result<(), (BufferId, IoError)> {
+        let mut events = recording.events.iter();
+        events.try_for_each(|event| self.event(recording, event, &bytes))
+    }
+
+    fn allocate(&mut self, memory: ManagedMemoryHandle, size: Bytes) -> Result<(), IoError> {
+        loop {
+            let outcome = self.memory.allocate(memory.clone(), size.0, self.stream);
+            let lacks = self.ledger.wanted() > self.ledger.capacity();
+            if outcome.is_ok() || !self.stretches || !lacks {
+                return outcome;
+            }
+            self.ledger.extend(self.ledger.wanted());
+        }
+    }
+
     fn event(
         &mut self,
         recording: &Recording,
@@ -92,8 +127,7 @@ impl Replay {
             }
             Event::Allocate(buffer) => {
                 let handle = ManagedMemoryHandle::new();
-                self.memory
-                    .allocate(handle.clone(), bytes(*buffer).0, self.stream)
+                self.allocate(handle.clone(), bytes(*buffer))
                     .map_err(|error| (*buffer, error))?;
                 self.buffers[buffer.0 as usize] = Some(handle);
             }

@@ -1,6 +1,6 @@
 //! A program on a simulated card, and what it says about itself as it goes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -13,6 +13,7 @@ use crate::card::{CardSpec, Shared, SimulatedCard};
 use crate::modules::{Kind, visit_tensors};
 use crate::phase::Phase;
 use crate::record::{Event, Layer, Mark, Pools, Recording, Role};
+use crate::recorder::Suspects;
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
 
@@ -42,6 +43,10 @@ pub struct Run {
     device: Device,
     shared: Arc<Shared>,
     step: usize,
+    /// Of each module by name, as it was last reported: what is said of it holds at every
+    /// mark until it is reported anew.
+    modules: BTreeMap<String, Vec<(usize, Role)>>,
+    /// Of gradients and inputs, for the next mark.
     roles: Vec<(usize, Role)>,
     layers: HashMap<ParamId, Layer>,
     parameters: HashMap<ParamId, (Kind, u64, Bytes)>,
@@ -56,6 +61,7 @@ impl Run {
     /// `module`, as it is now; `name` is empty if the program trains only one. Parameters
     /// that do not exist yet are left alone.
     pub fn module<M: Module>(&mut self, name: &str, module: &M) {
+        let mut roles = Vec::new();
         visit_tensors(name, module, |tensor| {
             let known = (tensor.kind, tensor.elements, tensor.bytes);
             self.parameters.insert(tensor.id, known);
@@ -65,10 +71,11 @@ impl Run {
                     Kind::Statistic => Role::Buffer(layer),
                     Kind::Trainable | Kind::Frozen => Role::Parameter(layer),
                 };
-                self.roles.push((buffer.id, role));
+                roles.push((buffer.id, role));
             }
             self.layers.insert(tensor.id, tensor.layer);
         });
+        self.modules.insert(name.to_string(), roles);
     }
 
     /// The gradients that belong to `module`, which was reported before.
@@ -103,10 +110,10 @@ impl Run {
                 reserved: Bytes(usage.bytes_reserved),
             });
         let mut recorder = self.shared.recorder();
-        recorder.note_freed();
-        let roles = std::mem::take(&mut self.roles);
-        let roles = roles
-            .into_iter()
+        recorder.note_freed(&Suspects::All);
+        let said = self.modules.values().flatten().copied();
+        let roles = said
+            .chain(std::mem::take(&mut self.roles))
             .filter_map(|(id, role)| Some((recorder.buffer(id)?, role)))
             .collect();
         let recording = &mut recorder.recording;
@@ -222,6 +229,7 @@ pub fn simulate(
         device: device.clone(),
         shared: card.shared().clone(),
         step: 0,
+        modules: BTreeMap::new(),
         roles: Vec::new(),
         layers: HashMap::new(),
         parameters: HashMap::new(),

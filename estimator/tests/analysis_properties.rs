@@ -126,12 +126,15 @@ fn at_mark(
         return role;
     }
     let phase = |mark: usize| recording.marks[mark].phase;
+    let freed = recording.events.contains(&Event::Free(buffer));
+    let outlives = seen.iter().any(|update| {
+        let next_batch = |mark: &usize| mark > update && phase(*mark) == Phase::Data;
+        phase(*update) == Phase::Optimizer && (!freed || seen.iter().any(next_batch))
+    });
     match phase(seen[0]) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
-        Phase::Backward if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => {
-            Category::Optimizer
-        }
-        _ if seen.iter().any(|mark| phase(*mark) == Phase::Optimizer) => Category::Buffers,
+        Phase::Backward if outlives => Category::Optimizer,
+        _ if outlives => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
         Phase::Backward => Category::Gradients,

@@ -44,12 +44,12 @@ pub struct Ask<M = Subject> {
 }
 
 impl Ask {
-    /// From the command line; `batch` where the command has one.
+    /// From the command line.
     ///
     /// # Errors
     ///
     /// A value that cannot be, with what would help.
-    pub fn new(raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
+    pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
         let (model, origin) = own::find(&raw.model)?;
         let mut ask = Self::of(model, raw, batch)?;
         ask.comparison = own::compare(&ask.model, &origin, &ask.job)?;
@@ -64,38 +64,16 @@ impl<M: Model> Ask<M> {
     /// # Errors
     ///
     /// A value that cannot be, with what would help.
-    pub fn of(model: M, raw: &cli::Job, batch: Option<&str>) -> Result<Self, Trouble> {
-        let request = Request {
-            batch: batch.map(|text| count("--batch", text)).transpose()?,
-            precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
-            optimizer: raw
-                .optimizer
-                .as_ref()
-                .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
-                .transpose()?,
-            input: Input {
-                image: raw.image.as_deref().map(image).transpose()?,
-                seq: size("--seq", &raw.seq)?,
-                src_seq: size("--src-seq", &raw.src_seq)?,
-                classes: size("--classes", &raw.classes)?,
-                vocab: size("--vocab", &raw.vocab)?,
-            },
-            accumulate: size("--accumulate", &raw.accumulate)?.unwrap_or(1),
-            checkpointing: raw.checkpointing,
-            freeze: raw.freeze.clone(),
-            lora: lora(raw)?,
-        };
-        let job = request.resolve(&model)?;
-        model.check(&job)?;
-        countable(model.name(), &job)?;
-        let runtime = choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
+    pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
+        let job = training_job(&model, &raw.step, batch)?;
+        let runtime = choice("--runtime", &raw.cards.runtime, Runtime::VARIANTS)?;
         Ok(Self {
             model,
             origin: Origin::default(),
             comparison: None,
             job,
             runtime,
-            cards: cards(raw, runtime)?,
+            cards: cards(&raw.cards, runtime)?,
         })
     }
 
@@ -112,8 +90,65 @@ impl<M: Model> Ask<M> {
     }
 }
 
-fn lora(raw: &cli::Job) -> Result<Option<LoraRequest>, Trouble> {
-    let Some(rank) = size("--lora", &raw.lora)? else {
+/// A batch, as it was typed; neither if it is that of the published recipe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch<'a> {
+    /// Samples in it.
+    pub samples: Option<&'a str>,
+    /// Tokens that its samples have together at most.
+    pub tokens: Option<&'a str>,
+}
+
+impl Batch<'_> {
+    /// One sample.
+    pub const ONE: Self = Self {
+        samples: Some("1"),
+        tokens: None,
+    };
+}
+
+/// The training job of `model` that `raw` and `batch` name.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, Trouble> {
+    if batch.samples.is_some() && batch.tokens.is_some() {
+        return Err(
+            Trouble::new("--batch and --tokens exclude each other").hint(
+                "--batch counts samples; --tokens N is as many samples as have at most N tokens",
+            ),
+        );
+    }
+    let request = Request {
+        batch: size("--batch", batch.samples)?,
+        tokens: size("--tokens", batch.tokens)?,
+        precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
+        optimizer: raw
+            .optimizer
+            .as_ref()
+            .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
+            .transpose()?,
+        input: Input {
+            image: raw.image.as_deref().map(image).transpose()?,
+            seq: size("--seq", raw.seq.as_deref())?,
+            src_seq: size("--src-seq", raw.src_seq.as_deref())?,
+            classes: size("--classes", raw.classes.as_deref())?,
+            vocab: size("--vocab", raw.vocab.as_deref())?,
+        },
+        accumulate: size("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
+        checkpointing: raw.checkpointing,
+        freeze: raw.freeze.clone(),
+        lora: lora(raw)?,
+    };
+    let job = request.resolve(model)?;
+    model.check(&job)?;
+    countable(model.name(), &job)?;
+    Ok(job)
+}
+
+fn lora(raw: &cli::Step) -> Result<Option<LoraRequest>, Trouble> {
+    let Some(rank) = size("--lora", raw.lora.as_deref())? else {
         return Ok(None);
     };
     let targets = raw.lora_targets.iter().flat_map(|names| names.split(','));
@@ -124,21 +159,28 @@ fn lora(raw: &cli::Job) -> Result<Option<LoraRequest>, Trouble> {
     }))
 }
 
-fn cards(raw: &cli::Job, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
+fn cards(raw: &cli::Cards, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
     match (&raw.memory, raw.gpu.as_slice()) {
         (Some(_), [_, ..]) => Err(Trouble::new("--gpu and --memory exclude each other").hint(
             "--memory is all that the job may have; --gpu knows what a card keeps for itself",
         )),
         (Some(size), []) => {
-            let memory: Bytes = size.parse().map_err(|error| {
-                let trouble: Trouble = estimator::SizeError::into(error);
-                trouble
-            })?;
+            let memory = memory(size)?;
             let spec = CardSpec::endless(runtime).with_memory(memory, Bytes::ZERO);
             Ok(vec![Card { gpu: None, spec }])
         }
         (None, names) => names.iter().map(|name| card(name, runtime)).collect(),
     }
+}
+
+/// An amount of memory.
+///
+/// # Errors
+///
+/// It is none.
+pub fn memory(text: &str) -> Result<Bytes, Trouble> {
+    text.parse()
+        .map_err(|error: estimator::SizeError| error.into())
 }
 
 fn card(name: &str, runtime: Runtime) -> Result<Card, Trouble> {
@@ -167,12 +209,16 @@ fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, Tro
     })
 }
 
-fn size(option: &str, text: &Option<String>) -> Result<Option<usize>, Trouble> {
-    text.as_deref().map(|text| count(option, text)).transpose()
+fn size(option: &str, text: Option<&str>) -> Result<Option<usize>, Trouble> {
+    text.map(|text| count(option, text)).transpose()
 }
 
 /// A whole number from 1 on that burn can count with.
-fn count(option: &str, text: &str) -> Result<usize, Trouble> {
+///
+/// # Errors
+///
+/// It is none.
+pub fn count(option: &str, text: &str) -> Result<usize, Trouble> {
     let trouble = || Trouble::new(format!("`{text}` is no value of {option}"));
     match text.parse::<u64>() {
         Ok(0) => Err(trouble().hint(format!("{option} is at least 1"))),
@@ -184,7 +230,7 @@ fn count(option: &str, text: &str) -> Result<usize, Trouble> {
     }
 }
 
-fn image(text: &str) -> Result<[usize; 2], Trouble> {
+pub(crate) fn image(text: &str) -> Result<[usize; 2], Trouble> {
     let lower = text.to_lowercase();
     let (height, width) = lower.split_once('x').unwrap_or((&lower, &lower));
     let side = |side| count("--image", side);

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
 /// the memory go?
@@ -22,10 +23,35 @@ pub enum Command {
     Estimate(Estimate),
     /// Largest batch per card
     MaxBatch(MaxBatch),
+    /// Run the step for real, on a device of this machine, and compare
+    Verify(Box<Verify>),
+    /// The process that `verify` trains in
+    #[command(hide = true)]
+    Measure,
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Gpus),
+    /// A page of docs/ that is made by running the program
+    #[command(hide = true)]
+    Page(Page),
+}
+
+/// `page`.
+#[derive(Debug, Args)]
+pub struct Page {
+    /// Which
+    #[arg(value_enum)]
+    pub page: PageName,
+}
+
+/// A page of `docs/` that is made by running the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageName {
+    /// `docs/accuracy.md`, from the records of measurements
+    Accuracy,
+    /// `zoo.md`
+    Zoo,
 }
 
 /// `estimate`.
@@ -37,6 +63,10 @@ pub struct Estimate {
     /// Samples in a batch [default: that of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
+    /// Tokens in a batch instead: as many samples as have no more (of a translation, the longer
+    /// side counts)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub tokens: Option<String>,
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
@@ -55,6 +85,67 @@ pub struct MaxBatch {
     #[command(flatten)]
     pub output: Output,
 }
+
+/// `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// A model of the zoo, for instance resnet-20 (`fit-check models` lists them)
+    #[arg(required_unless_present = "list")]
+    pub model: Option<String>,
+    /// How it is trained.
+    #[command(flatten)]
+    pub step: Step,
+    /// Samples in a batch [default: that of the published recipe]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub batch: Option<String>,
+    /// The device to train on: wgpu, or wgpu:1 for the second; vulkan, cuda and metal are
+    /// cargo features
+    #[arg(long, default_value = "wgpu", value_name = "DEVICE")]
+    pub device: String,
+    /// List the devices that were found
+    #[arg(long)]
+    pub list: bool,
+    /// Launch no kernels and touch no memory: the pools of the real runtime in seconds, for
+    /// models larger than the device too
+    #[arg(long, conflicts_with = "max_batch")]
+    pub dry_run: bool,
+    /// Find the largest batch for --memory, train it, and see that one more sample fails
+    #[arg(long, requires = "memory", conflicts_with = "batch")]
+    pub max_batch: bool,
+    /// The memory that is left to the job with --max-batch: 2GB is 2 * 10^9 bytes
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "max_batch",
+        allow_hyphen_values = true
+    )]
+    pub memory: Option<String>,
+    /// How far above the measurement the estimate may be, in percent
+    #[arg(
+        long,
+        default_value = "2",
+        value_name = "PERCENT",
+        allow_hyphen_values = true
+    )]
+    pub tolerance: String,
+    /// Seconds after which a run on the device is given up
+    #[arg(
+        long,
+        default_value = "600",
+        value_name = "SECONDS",
+        allow_hyphen_values = true
+    )]
+    pub timeout: String,
+    /// Append the outcome to the records in this repository
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = RECORDS)]
+    pub record: Option<PathBuf>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Where the records of measurements are, from the root of the repository.
+pub const RECORDS: &str = "fit-check/data/records.jsonl";
 
 /// `models`.
 #[derive(Debug, Args)]
@@ -82,6 +173,17 @@ pub struct Job {
     /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
     /// safetensors file or its index, a config.json, or a folder with them
     pub model: String,
+    /// How it is trained.
+    #[command(flatten)]
+    pub step: Step,
+    /// What it is to fit on.
+    #[command(flatten)]
+    pub cards: Cards,
+}
+
+/// How a model is trained.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct Step {
     /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
     #[arg(long, default_value = "fp32", value_name = "FORMAT")]
     pub precision: String,
@@ -126,6 +228,11 @@ pub struct Job {
         requires = "lora"
     )]
     pub lora_base: String,
+}
+
+/// Cards, simulated.
+#[derive(Debug, Args)]
+pub struct Cards {
     /// The runtime that burn drives the card with: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,

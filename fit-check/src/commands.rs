@@ -4,13 +4,16 @@ mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
+pub mod page;
+mod verify;
 
 use std::process::ExitCode;
 
 use model_zoo::Model;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
+use crate::measure;
 
 /// It fits, or it is done.
 pub const FITS: u8 = 0;
@@ -28,8 +31,14 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
+        Command::Verify(raw) => verify::run(&raw)?,
+        Command::Measure => {
+            measure::run_child()?;
+            FITS
+        }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Page(raw) => page::run(&raw)?,
     };
     Ok(ExitCode::from(status))
 }
@@ -43,10 +52,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode> {
     let status = match &cli.command {
         Command::Estimate(raw) if raw.job.model == model.name() => {
-            estimate::answer(raw, &Ask::of(model, &raw.job, raw.batch.as_deref())?)?
+            estimate::answer(raw, &Ask::of(model, &raw.job, estimate::batch(raw))?)?
         }
         Command::MaxBatch(raw) if raw.job.model == model.name() => {
-            max_batch::answer(raw, &Ask::of(model, &raw.job, Some("1"))?)?
+            max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::ONE)?)?
         }
         _ => return run(cli),
     };

@@ -3,11 +3,14 @@
 pub mod ask;
 pub mod cli;
 pub mod commands;
+pub mod comparison;
 pub mod lower_bound;
+pub mod measure;
 pub mod output;
 pub mod own;
 pub mod program;
 mod progress;
+pub mod records;
 pub mod report;
 mod step;
 pub mod trouble;

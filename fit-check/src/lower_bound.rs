@@ -7,7 +7,7 @@ use model_zoo::{Job, Model, OptimizerKind, Precision};
 use serde::Serialize;
 
 use crate::ask::{Ask, Card};
-use crate::own::{Checkpoint, Subject, Sum};
+use crate::own::{Checkpoint, Origin, Subject, Sum};
 use crate::report::{Asked, GpuName};
 use crate::simulate_step;
 use crate::trouble::Trouble;
@@ -187,16 +187,16 @@ fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
     })
 }
 
-/// The error for a command that needs the whole step of `ask`, if only weights are known.
+/// Refuses a `model` of which only the weights are known, for a command that needs its step.
 ///
 /// # Errors
 ///
 /// Only weights are known.
-pub fn need_network(ask: &Ask, command: &str) -> Result<(), Trouble> {
-    let Subject::Weights(weights) = &ask.model else {
+pub fn need_network(model: &Subject, origin: &Origin, command: &str) -> Result<(), Trouble> {
+    let Subject::Weights(weights) = model else {
         return Ok(());
     };
-    let why = match &ask.origin.unsupported {
+    let why = match &origin.unsupported {
         Some(why) => why.clone(),
         None => format!("{} has no config.json", weights.name()),
     };

@@ -4,9 +4,10 @@ mod comparison;
 mod csv;
 mod json;
 mod lower_bound;
-mod markdown;
-mod page;
-mod pages;
+pub(crate) mod markdown;
+pub(crate) mod page;
+pub(crate) mod pages;
+mod verify;
 
 use std::fs;
 use std::io::Write;

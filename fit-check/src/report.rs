@@ -4,20 +4,22 @@ use estimator::{
     Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
     PhaseMemory, Provenance,
 };
-use model_zoo::{BaseFormat, Input, Lora, Model, OptimizerKind, Precision, Variant};
-use serde::Serialize;
+use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision, Variant};
+use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Card};
+use crate::comparison::{Errors, Figures};
+use crate::measure::{DeviceReport, Ending, Mode};
 use crate::own::Comparison;
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 1;
 
 /// The burn that an answer speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burn {
     /// Its version.
-    pub version: &'static str,
+    pub version: String,
     /// Whether kernels are fused.
     pub fusion: bool,
     /// Whether kernels are tuned.
@@ -26,11 +28,26 @@ pub struct Burn {
 
 impl Burn {
     /// The burn of this program.
-    pub const THIS: Self = Self {
-        version: "0.22.1",
-        fusion: false,
-        autotune: false,
-    };
+    pub fn this() -> Self {
+        Self {
+            version: "0.22.1".into(),
+            fusion: false,
+            autotune: false,
+        }
+    }
+}
+
+impl std::fmt::Display for Burn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let switched = |on: bool| if on { "on" } else { "off" };
+        write!(
+            f,
+            "burn {}, fusion {}, autotune {}",
+            self.version,
+            switched(self.fusion),
+            switched(self.autotune)
+        )
+    }
 }
 
 /// What was asked.
@@ -43,6 +60,9 @@ pub struct Asked {
     /// Samples in a batch; not where the batch is the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
+    /// Tokens in a batch, where samples are made of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
     /// Number formats.
     pub precision: Precision,
     /// Optimizer.
@@ -78,19 +98,33 @@ impl Asked {
     /// Of `ask`, with its batch or without.
     pub fn new<M: Model>(ask: &Ask<M>, batch: Option<usize>) -> Self {
         Self {
-            schema: SCHEMA,
-            model: ask.model.name().into(),
-            batch,
-            precision: ask.job.precision,
-            optimizer: ask.job.optimizer,
-            runtime: ask.runtime,
-            input: ask.job.input,
-            accumulate: ask.job.accumulate,
-            checkpointing: ask.job.checkpointing,
-            freeze: ask.job.freeze.clone(),
-            lora: ask.job.lora.as_ref().map(Adapters::new),
             weights: ask.comparison.clone(),
-            burn: Burn::THIS,
+            ..Self::of(&ask.model, &ask.job, ask.runtime, batch)
+        }
+    }
+
+    /// Of a job on a runtime, with its batch or without.
+    pub fn of(
+        model: &impl Model,
+        job: &Job,
+        runtime: estimator::Runtime,
+        batch: Option<usize>,
+    ) -> Self {
+        Self {
+            schema: SCHEMA,
+            model: model.name().into(),
+            batch,
+            tokens: batch.zip(job.input.tokens()).map(|(b, t)| b * t),
+            precision: job.precision,
+            optimizer: job.optimizer,
+            runtime,
+            input: job.input,
+            accumulate: job.accumulate,
+            checkpointing: job.checkpointing,
+            freeze: job.freeze.clone(),
+            lora: job.lora.as_ref().map(Adapters::new),
+            weights: None,
+            burn: Burn::this(),
         }
     }
 }
@@ -276,6 +310,9 @@ pub struct CardBatch {
     pub gpu: GpuName,
     /// Samples in it; 0 if not even one fits.
     pub max_batch: u64,
+    /// Tokens in it, where samples are made of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
     /// What it takes.
     pub at_max: Option<Peak>,
     /// The first that does not fit.
@@ -285,12 +322,13 @@ pub struct CardBatch {
 }
 
 impl CardBatch {
-    /// From the card and what was found for it.
-    pub fn new(card: &Card, found: &LargestBatch) -> Self {
+    /// From the card and what was found for it; `tokens` are those of a sample.
+    pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
         let overhead = card.spec.taken;
         Self {
             gpu: GpuName::new(card),
             max_batch: found.batch,
+            max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
             next: Next {
                 batch: found.next.batch,
@@ -310,6 +348,73 @@ pub struct MaxBatchReport {
     pub asked: Asked,
     /// Card by card.
     pub cards: Vec<CardBatch>,
+}
+
+/// The answer of `verify`.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifyReport {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// The device that it was measured on.
+    pub device: DeviceReport,
+    /// How the step was run.
+    pub mode: Mode,
+    /// How the run ended.
+    pub ending: Ending,
+    /// On a simulated card like the device.
+    pub estimated: Figures,
+    /// On the device.
+    pub measured: Figures,
+    /// Their difference.
+    pub error: Errors,
+    /// The most that the estimate may be above the measurement, relative to it.
+    pub tolerance: f64,
+    /// Whether the step ran, and the estimate is nowhere too low and nowhere too high by more
+    /// than `tolerance`.
+    pub agrees: bool,
+}
+
+/// A batch that was trained on a device with a budget.
+#[derive(Clone, Debug, Serialize)]
+pub struct BatchRun {
+    /// Samples in it.
+    pub batch: u64,
+    /// The least memory that it takes, as estimated.
+    pub required_bytes: Bytes,
+    /// Whether it is estimated to fit.
+    pub fits: bool,
+    /// How it ended on the device.
+    pub ending: Ending,
+}
+
+impl BatchRun {
+    /// Whether it ended as estimated. A driver need not say that there is no memory left:
+    /// Mesa's software device crashes.
+    pub fn agrees(&self) -> bool {
+        match self.fits {
+            true => self.ending == Ending::Trained,
+            false => !matches!(self.ending, Ending::Trained | Ending::TimedOut(_)),
+        }
+    }
+}
+
+/// The answer of `verify --max-batch`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitReport {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// The device that it was measured on.
+    pub device: DeviceReport,
+    /// The memory that the pools may take.
+    pub budget_bytes: Bytes,
+    /// What the process takes beside the pools, as measured.
+    pub overhead_bytes: Bytes,
+    /// The largest batch that is estimated to fit, and the next.
+    pub runs: Vec<BatchRun>,
+    /// Whether each ended as estimated.
+    pub agrees: bool,
 }
 
 /// The answer of `models`.

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
-use estimator::{CardSpec, Run, Simulated, Stopped, simulate};
+use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, simulate};
 use model_zoo::{Job, Model, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
@@ -71,4 +71,40 @@ pub fn simulate_step(
         let device = training_device(run.device(), job);
         model.train(job, &device, STEPS, &mut Watched(run))
     })
+}
+
+/// A training step at any batch.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyBatch<'a, M> {
+    /// The model.
+    pub model: &'a M,
+    /// Its training step; the batch is another each time.
+    pub job: &'a Job,
+}
+
+/// The batches from which others are proposed. One sample is often special: what is wide in
+/// the batch can be left out.
+const PROPOSING: u64 = 2;
+
+impl<M: Model + Sync> AnyBatch<'_, M> {
+    /// How the step grows with the batch on cards like `endless`, if it does so evenly.
+    ///
+    /// # Errors
+    ///
+    /// As [`simulate_step`].
+    pub fn scaling(&self, endless: &CardSpec) -> Result<Option<Scaling>, estimator::Error> {
+        let few = self.simulate(PROPOSING, endless.clone())?;
+        let more = self.simulate(PROPOSING + 1, endless.clone())?;
+        Ok(Scaling::between(PROPOSING, few.recording, &more.recording))
+    }
+}
+
+impl<M: Model + Sync> Program for AnyBatch<'_, M> {
+    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
+        let job = Job {
+            batch: batch as usize,
+            ..self.job.clone()
+        };
+        simulate_step(self.model, &job, spec)
+    }
 }

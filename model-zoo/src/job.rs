@@ -205,6 +205,13 @@ impl Input {
         })
     }
 
+    /// Tokens of one sample, where it is made of tokens. Of a translation it is the longer
+    /// side, as `--max-tokens` counts them (fairseq, `num_tokens` of
+    /// `language_pair_dataset.py`).
+    pub fn tokens(&self) -> Option<usize> {
+        self.seq.max(self.src_seq)
+    }
+
     /// The options whose sizes mean something here.
     pub fn applicable(&self) -> Vec<&'static str> {
         [
@@ -225,6 +232,8 @@ impl Input {
 pub struct Request {
     /// Samples in a batch.
     pub batch: Option<usize>,
+    /// Tokens in a batch: as many samples as have no more; where `batch` is given, that counts.
+    pub tokens: Option<usize>,
     /// Number formats.
     pub precision: Precision,
     /// Optimizer.
@@ -267,10 +276,16 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// A size or adapters that mean nothing for this network, or a size of zero.
+    /// A size or adapters that mean nothing for this network, or a size of zero; fewer tokens
+    /// than one sample has.
     pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
         let recipe = model.recipe();
-        let batch = self.batch.unwrap_or(recipe.batch);
+        let input = self.input.resolve(model)?;
+        let batch = match (self.batch, self.tokens) {
+            (Some(batch), _) => batch,
+            (None, Some(tokens)) => samples(tokens, &input, model)?,
+            (None, None) => recipe.batch,
+        };
         if batch == 0 {
             return Err(Error::Size {
                 what: "--batch",
@@ -282,7 +297,7 @@ impl Request {
             batch,
             precision: self.precision,
             optimizer: self.optimizer.unwrap_or(recipe.optimizer),
-            input: self.input.resolve(model)?,
+            input,
             accumulate: self.accumulate.max(1),
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
@@ -298,6 +313,23 @@ impl Request {
                 model: model.name().into(),
             }),
         }
+    }
+}
+
+/// As many samples of `input` as have at most `tokens`.
+fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Error> {
+    let each = input.tokens().ok_or_else(|| Error::NotApplicable {
+        option: "--tokens",
+        model: model.name().into(),
+        applicable: input.applicable(),
+    })?;
+    match tokens / each {
+        0 => Err(Error::Size {
+            what: "--tokens",
+            must: format!("at least {each}, which is one sample"),
+            got: tokens.to_string(),
+        }),
+        samples => Ok(samples),
     }
 }
 
@@ -425,6 +457,30 @@ mod tests {
             );
             losses.assert_fall(crate::toy::Kind::ONLY);
         }
+    }
+
+    /// Vaswani et al. 2017, section 5.1: 25,000 source and 25,000 target tokens a batch.
+    #[test]
+    fn a_batch_in_tokens_counts_the_longer_side() {
+        let variant = crate::find("transformer-base").unwrap();
+        let request = |tokens, src_seq, seq| Request {
+            tokens: Some(tokens),
+            input: Input {
+                src_seq: Some(src_seq),
+                seq: Some(seq),
+                ..Input::default()
+            },
+            ..Request::default()
+        };
+        let batch = |tokens, src_seq, seq| {
+            let job = request(tokens, src_seq, seq).resolve(&variant);
+            job.map(|job| job.batch)
+        };
+        assert_eq!(batch(25_000, 25, 25), Ok(1000));
+        assert_eq!(batch(25_000, 50, 25), Ok(500));
+        assert_eq!(batch(25_000, 25, 50), Ok(500));
+        assert_eq!(batch(99, 50, 50), Ok(1));
+        assert!(matches!(batch(49, 50, 50), Err(Error::Size { .. })));
     }
 
     #[test]

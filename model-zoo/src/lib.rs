@@ -31,7 +31,9 @@ pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
 pub use model::{Model, Recipe};
-pub use networks::{Network, check, find, frozen_paths, train, variants};
+pub use networks::{
+    BertConfig, Network, check, find, frozen_paths, train, train_bert_classifier, variants,
+};
 pub use trainee::{Batch, Trainee, frozen, supervised};
 pub use variant::{Counts, Variant};
 pub use watcher::{Phase, Unwatched, Watcher};

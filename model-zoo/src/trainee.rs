@@ -87,7 +87,6 @@ impl<M: Module> Trainee<M> {
         for _ in 0..job.accumulate {
             let inputs = batch(device);
             inputs.show(watcher);
-            self.show(watcher);
             watcher.end(Phase::Data)?;
 
             let loss = loss(&self.module, inputs);
@@ -112,7 +111,6 @@ impl<M: Module> Trainee<M> {
         watcher.end(Phase::Forward)?;
         let gradients = self.gradients(&loss);
         watcher.gradients(&self.module, &gradients);
-        self.show(watcher);
         watcher.end(Phase::Backward)?;
         self.gradients.accumulate(&self.module, gradients);
         Ok(())

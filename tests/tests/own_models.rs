@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use estimator::{CardSpec, Estimate, Runtime};
-use fit_check::ask::Ask;
+use fit_check::ask::{Ask, Batch};
 use fit_check::cli::{Cli, Command};
 use fit_check::own::{Checkpoint, Confidence};
 use fit_check::simulate_step;
@@ -28,7 +28,14 @@ fn ask_for(model: &str, options: &[&str]) -> Ask {
     let Command::Estimate(raw) = Cli::parse_from(words).command else {
         unreachable!("the command is estimate");
     };
-    Ask::new(&raw.job, raw.batch.as_deref()).unwrap()
+    Ask::new(
+        &raw.job,
+        Batch {
+            samples: raw.batch.as_deref(),
+            tokens: None,
+        },
+    )
+    .unwrap()
 }
 
 fn estimate(ask: &Ask) -> Estimate {

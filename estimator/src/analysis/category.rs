@@ -108,9 +108,9 @@ impl IndexMut<Category> for Breakdown {
 /// saw neither is a temporary. At a mark it is what the program said. Where the program said
 /// nothing, it is what the phase of its birth leaves behind: activations in the forward
 /// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
-/// start (master weights). A gradient that outlives the optimizer's step is optimizer state
-/// too, a momentum; what else outlives it is a running statistic that waits for its next
-/// update.
+/// start (master weights); what outlives the whole step, beyond the next batch or the end of
+/// the program, is optimizer state if it was born in the backward pass (a momentum begins as
+/// the gradient itself), and otherwise a running statistic that waits for its next update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
@@ -136,7 +136,10 @@ impl Categories {
             }
             let category = match recording.buffer(buffer).metadata {
                 true => Category::Temporaries,
-                false => unsaid(recording, first, after),
+                false => {
+                    let stays = life.dies == recording.events.len();
+                    unsaid(recording, first, after, stays)
+                }
             };
             for there in &mut at[first..after] {
                 there.insert(buffer, category);
@@ -179,15 +182,6 @@ impl Categories {
         known.copied().unwrap_or(Category::Temporaries)
     }
 
-    /// What is there at the mark with number `mark`, by category.
-    pub fn at_mark(&self, recording: &Recording, mark: usize) -> Breakdown {
-        let mut breakdown = Breakdown::default();
-        for (buffer, category) in &self.at[mark] {
-            breakdown[*category] += recording.buffer(*buffer).bytes;
-        }
-        breakdown
-    }
-
     /// Every buffer that is there at the mark with number `mark`, with what it is for.
     pub fn buffers_at(&self, mark: usize) -> impl Iterator<Item = (BufferId, Category)> + '_ {
         self.at[mark]
@@ -197,15 +191,17 @@ impl Categories {
 }
 
 /// What a buffer is for at its marks if the program does not say; it was born before the
-/// mark `first` and is gone by the mark `after`.
-fn unsaid(recording: &Recording, first: usize, after: usize) -> Category {
+/// mark `first` and is gone by the mark `after`, or `stays` for good.
+fn unsaid(recording: &Recording, first: usize, after: usize, stays: bool) -> Category {
     let phase = |mark: usize| recording.marks[mark].phase;
-    let step_ends = (first..after).any(|mark| phase(mark) == Phase::Optimizer);
+    let updated = (first..after).find(|mark| phase(*mark) == Phase::Optimizer);
+    // Another network's update alone does not end the step.
+    let outlives =
+        updated.is_some_and(|mark| stays || (mark..after).any(|mark| phase(mark) == Phase::Data));
     match phase(first) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
-        // An optimizer may keep a gradient as the first value of its momentum.
-        Phase::Backward if step_ends => Category::Optimizer,
-        _ if step_ends => Category::Buffers,
+        Phase::Backward if outlives => Category::Optimizer,
+        _ if outlives => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
         Phase::Backward => Category::Gradients,

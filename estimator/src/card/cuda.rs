@@ -307,14 +307,19 @@ impl CardMemory for CudaMemory {
                 return Ok(None);
             }
             let handle = command.create_with_data(&vec![0; bytes])?;
-            let buffer = MetadataBuffer {
-                memory: MemoryHandle::binding(handle.memory.clone()).downgrade(),
-                bytes: bytes as u64,
-            };
+            let memory = MemoryHandle::binding(handle.memory.clone()).downgrade();
+            let mut evicts = false;
             if cached {
-                command.stream().metadata.insert(metadata.to_vec(), handle);
+                let cache = &mut command.stream().metadata;
+                let before = cache.len();
+                cache.insert(metadata.to_vec(), handle);
+                evicts = cache.len() == before;
             }
-            Ok(Some(buffer))
+            Ok(Some(MetadataBuffer {
+                memory,
+                bytes: bytes as u64,
+                evicts,
+            }))
         })
     }
 

@@ -12,6 +12,8 @@ use cubecl_server::server::{IoError, MetadataBindingInfo};
 pub(crate) struct MetadataBuffer {
     pub memory: WeakMemoryBinding,
     pub bytes: u64,
+    /// Whether another one had to leave the runtime's cache for it.
+    pub evicts: bool,
 }
 
 /// A card's memory under one runtime. The live server drives it with the calls that

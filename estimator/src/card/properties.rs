@@ -16,6 +16,7 @@ use cubecl_ir::{
 };
 
 use super::spec::{CardSpec, Runtime};
+use crate::device::Shaders;
 
 /// The properties of a card like `spec`.
 pub(crate) fn of(spec: &CardSpec) -> DeviceProperties {
@@ -230,19 +231,34 @@ fn shared_memory(version: u32) -> usize {
     kib << 10
 }
 
+/// Where no real device is known: subgroups of 32 and 16-bit floats, and the limits that
+/// NVIDIA's Vulkan driver states.
+const ADAPTER: Shaders = Shaders {
+    plane_size_min: 32,
+    plane_size_max: 32,
+    plane_operations: true,
+    max_bindings: 1024,
+    max_shared_memory: 48 << 10,
+    max_cube_count: (65_535, 65_535, 65_535),
+    max_units_per_cube: 1024,
+    max_cube_dim: (1024, 1024, 64),
+    half: true,
+};
+
 /// `try_create_server` of `cubecl-wgpu` 0.11.3, `src/runtime.rs`, and `register_types` of its
-/// `src/backend/wgsl.rs`, on an adapter with subgroups of 32 and 16-bit floats.
+/// `src/backend/wgsl.rs`.
 fn wgpu(spec: &CardSpec) -> DeviceProperties {
+    let shaders = spec.shaders.unwrap_or(ADAPTER);
     let hardware = HardwareProperties {
         load_width: 128,
         vector_register_count: None,
-        plane_size_min: 32,
-        plane_size_max: 32,
-        max_bindings: 1024,
-        max_shared_memory_size: 48 << 10,
-        max_cube_count: (65_535, 65_535, 65_535),
-        max_units_per_cube: 1024,
-        max_cube_dim: (1024, 1024, 64),
+        plane_size_min: shaders.plane_size_min,
+        plane_size_max: shaders.plane_size_max,
+        max_bindings: shaders.max_bindings,
+        max_shared_memory_size: shaders.max_shared_memory as usize,
+        max_cube_count: shaders.max_cube_count,
+        max_units_per_cube: shaders.max_units_per_cube,
+        max_cube_dim: shaders.max_cube_dim,
         num_streaming_multiprocessors: None,
         num_tensor_cores: None,
         min_tensor_cores_dim: None,
@@ -265,12 +281,14 @@ fn wgpu(spec: &CardSpec) -> DeviceProperties {
         ElemType::UInt(UIntKind::U64),
         ElemType::Int(IntKind::I32),
         ElemType::Int(IntKind::I64),
-        ElemType::Float(FloatKind::F16),
         ElemType::Float(FloatKind::F32),
         ElemType::Float(FloatKind::Flex32),
         ElemType::Bool,
     ] {
         properties.register_type_usage(ty, TypeUsage::all());
+    }
+    if shaders.half {
+        properties.register_type_usage(ElemType::Float(FloatKind::F16), TypeUsage::all());
     }
     for kind in [FloatKind::E4M3, FloatKind::E5M2, FloatKind::UE8M0] {
         properties.register_type_usage(ElemType::Float(kind), TypeUsage::Conversion);
@@ -279,7 +297,9 @@ fn wgpu(spec: &CardSpec) -> DeviceProperties {
         let usage = AtomicUsage::LoadStore | AtomicUsage::Exchange | AtomicUsage::Add;
         properties.register_atomic_type_usage(Type::atomic(ty), usage);
     }
-    properties.features.plane.insert(Plane::Ops);
+    if shaders.plane_operations {
+        properties.features.plane.insert(Plane::Ops);
+    }
     if spec.runtime == Runtime::Vulkan {
         // What `src/backend/vulkan.rs` adds for SPIR-V and matters to memory: bfloat16, and
         // small integers, for which burn stores a bool in one byte.

@@ -28,7 +28,8 @@ use super::spec::{CardSpec, Runtime};
 use super::storage::Ledger;
 use super::wgpu::WgpuMemory;
 use crate::Bytes;
-use crate::record::{Event, Failure, Recorder};
+use crate::record::{Event, Failure};
+use crate::recorder::{Recorder, Suspects};
 
 /// What a card and its server share.
 #[derive(Debug)]
@@ -159,16 +160,27 @@ impl CardServer {
         }
     }
 
-    /// Makes the calls that wait.
+    /// Makes the calls that wait. The program stands still meanwhile.
     fn catch_up(&mut self) {
+        let mut suspects = Suspects::All;
+        let mut refusals = self.shared.ledger.refusals();
         for (stream, call) in std::mem::take(&mut self.waiting) {
             match call {
-                Call::Allocate { memory, size } => self.allocate(memory, size, stream),
+                Call::Allocate { memory, size } => {
+                    self.shared.recorder().note_freed(&suspects);
+                    suspects = Suspects::These(vec![memory.descriptor().id.value]);
+                    self.allocate(memory, size, stream);
+                }
                 Call::Launch {
                     kernel,
                     bindings,
                     skipped,
-                } => self.launch_now(kernel, &bindings, skipped, stream),
+                } => {
+                    suspects.add(ids(bindings.buffers()));
+                    if self.launch_now(kernel, &bindings, skipped, stream) {
+                        suspects = Suspects::All;
+                    }
+                }
                 Call::Write { memory } => {
                     self.memory.write(stream);
                     let mut recorder = self.shared.recorder();
@@ -181,13 +193,17 @@ impl CardServer {
                     self.shared.recorder().event(stream, event);
                 }
             }
+            // A runtime that is refused memory first gives up its cached metadata.
+            let refused = self.shared.ledger.refusals();
+            if std::mem::replace(&mut refusals, refused) != refused {
+                suspects = Suspects::All;
+            }
         }
     }
 
     fn allocate(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
         {
             let mut recorder = self.shared.recorder();
-            recorder.note_freed();
             let id = memory.descriptor().id.value;
             let weak = MemoryHandle::binding(memory.clone()).downgrade();
             recorder.allocated(stream, id, weak, Bytes(size), false);
@@ -216,19 +232,17 @@ impl CardServer {
         let _ = self.memory.allocate(memory, size.min(1), stream);
     }
 
+    /// Returns whether the runtime let go of a metadata buffer of its own for it.
     fn launch_now(
         &mut self,
         kernel: &'static str,
         bindings: &KernelArguments,
         skipped: bool,
         stream: StreamId,
-    ) {
-        let ids = |bindings: &mut dyn Iterator<Item = &BufferBinding>| -> Vec<usize> {
-            bindings.map(|binding| binding.memory.id().value).collect()
-        };
+    ) -> bool {
         // Nothing is compiled, so what the caller declared is all that is known.
-        let reads = ids(&mut bindings.buffers_read(None));
-        let writes = ids(&mut bindings.buffers_written(None));
+        let reads: Vec<usize> = ids(bindings.buffers_read(None)).collect();
+        let writes: Vec<usize> = ids(bindings.buffers_written(None)).collect();
         // A dry run launches nothing, so nothing needs metadata.
         let metadata = match skipped {
             true => &[],
@@ -238,19 +252,26 @@ impl CardServer {
             .recorder()
             .launch(stream, kernel, metadata, &reads, &writes);
         if metadata.is_empty() {
-            return;
+            return false;
         }
         // A full card shows at the allocation that filled it, not here.
-        if let Ok(Some(buffer)) = self.memory.launch(metadata, stream)
-            && let Some(memory) = buffer.memory.upgrade()
-        {
+        let Ok(Some(buffer)) = self.memory.launch(metadata, stream) else {
+            return false;
+        };
+        if let Some(memory) = buffer.memory.upgrade() {
             let id = memory.id().value;
             let bytes = Bytes(buffer.bytes);
             self.shared
                 .recorder()
                 .allocated(stream, id, buffer.memory, bytes, true);
         }
+        buffer.evicts
     }
+}
+
+/// The ids of the managed memory under `bindings`.
+fn ids<'a>(bindings: impl Iterator<Item = &'a BufferBinding>) -> impl Iterator<Item = usize> {
+    bindings.map(|binding| binding.memory.id().value)
 }
 
 impl DeviceService for CardServer {
@@ -371,7 +392,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.catch_up();
-        self.shared.recorder().note_freed();
+        self.shared.recorder().note_freed(&Suspects::All);
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);
         Ok(())

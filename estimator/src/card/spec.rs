@@ -4,6 +4,7 @@ use cubecl_server::server::IoError;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
+use crate::device::Shaders;
 use crate::record::Refusal;
 
 /// The runtime through which burn drives the card: it decides layout, alignment,
@@ -52,6 +53,8 @@ pub struct CardSpec {
     pub largest_binding: Bytes,
     /// Alignment of buffers (`wgpu` and `vulkan`).
     pub alignment: u64,
+    /// What kernels may use, where it is known of a real device (`wgpu` and `vulkan`).
+    pub shaders: Option<Shaders>,
 }
 
 impl CardSpec {
@@ -79,6 +82,7 @@ impl CardSpec {
             multiprocessors: 82,
             largest_binding: Self::LARGEST_BINDING,
             alignment: Self::VULKAN_ALIGNMENT,
+            shaders: None,
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) struct Ledger {
     used: AtomicU64,
     peak: AtomicU64,
     wanted: AtomicU64,
+    refusals: AtomicU64,
 }
 
 impl Ledger {
@@ -24,6 +25,7 @@ impl Ledger {
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
         })
     }
 
@@ -37,15 +39,31 @@ impl Ledger {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// Bytes that it has.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// How often the card refused a request.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
     /// From here on the card has no limit.
     pub fn open(&self) {
-        self.capacity.store(u64::MAX, Ordering::Relaxed);
+        self.extend(u64::MAX);
+    }
+
+    /// From here on the card has this much memory.
+    pub fn extend(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
     }
 
     fn take(&self, size: u64) -> Result<(), IoError> {
         let used = self.used.load(Ordering::Relaxed).saturating_add(size);
-        if used > self.capacity.load(Ordering::Relaxed) {
+        if used > self.capacity() {
             self.wanted.store(used, Ordering::Relaxed);
+            self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(IoError::OutOfMemory {
                 size,
                 backtrace: BackTrace::capture(),

@@ -4,7 +4,7 @@ use estimator::{Bytes, Estimate};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
-use crate::ask::{Ask, Card};
+use crate::ask::{Ask, Batch, Card};
 use crate::cli;
 use crate::lower_bound::LowerBound;
 use crate::output::{self, WithLayers};
@@ -16,11 +16,19 @@ use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, raw.batch.as_deref())?;
+    let ask = Ask::new(&raw.job, batch(raw))?;
     if let (Subject::Weights(_), Some(checkpoint)) = (&ask.model, &ask.origin.checkpoint) {
         return lower_bound(raw, &ask, checkpoint);
     }
     answer(raw, &ask)
+}
+
+/// The batch that `raw` asks for.
+pub fn batch(raw: &cli::Estimate) -> Batch<'_> {
+    Batch {
+        samples: raw.batch.as_deref(),
+        tokens: raw.tokens.as_deref(),
+    }
 }
 
 /// Runs the command for `ask`.

@@ -1,39 +1,22 @@
 //! Largest batch per card.
 
-use estimator::{CardSpec, Error, Program, Scaling, Simulated, largest_batch};
-use model_zoo::{Job, Model};
+use estimator::largest_batch;
+use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::ask::Ask;
+use crate::ask::{Ask, Batch};
 use crate::cli;
 use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
-use crate::simulate_step;
+use crate::step::AnyBatch;
 use crate::trouble::Trouble;
-
-/// The asked step at any batch.
-struct Step<'a, M>(&'a Ask<M>);
-
-impl<M: Model + Sync> Program for Step<'_, M> {
-    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
-        let job = Job {
-            batch: batch as usize,
-            ..self.0.job.clone()
-        };
-        simulate_step(&self.0.model, &job, spec)
-    }
-}
-
-/// The batches from which others are proposed. One sample is often special: what is wide in
-/// the batch can be left out.
-const PROPOSING: u64 = 2;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, Some("1"))?;
-    need_network(&ask, "max-batch")?;
+    let ask = Ask::new(&raw.job, Batch::ONE)?;
+    need_network(&ask.model, &ask.origin, "max-batch")?;
     answer(raw, &ask)
 }
 
@@ -52,17 +35,16 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
         "training {} on a simulated card",
         ask.model.name()
     ));
-    let program = Step(ask);
-    let endless = ask.endless();
-    let proposing = |batch| program.simulate(batch, endless.clone());
-    let few = proposing(PROPOSING).map_err(Trouble::from)?;
-    let more = proposing(PROPOSING + 1).map_err(Trouble::from)?;
-    let scaling = Scaling::between(PROPOSING, few.recording, &more.recording);
+    let program = AnyBatch {
+        model: &ask.model,
+        job: &ask.job,
+    };
+    let scaling = program.scaling(&ask.endless()).map_err(Trouble::from)?;
     let mut cards = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
         let found = largest_batch(&program, scaling.as_ref(), &card.spec).map_err(Trouble::from)?;
-        cards.push(CardBatch::new(card, &found));
+        cards.push(CardBatch::new(card, &found, ask.job.input.tokens()));
     }
     progress.done();
     let report = MaxBatchReport {

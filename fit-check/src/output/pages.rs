@@ -17,7 +17,8 @@ use crate::report::{
 pub(super) fn headline(asked: &Asked) -> String {
     let mut parts = vec![styled(TITLE, &asked.model)];
     if let Some(batch) = asked.batch {
-        parts.push(format!("batch {batch}"));
+        let tokens = asked.tokens.map(|tokens| tokens as u64);
+        parts.push(format!("batch {batch}{}", in_tokens(tokens)));
     }
     if asked.accumulate > 1 {
         parts.push(format!("x {} accumulated", asked.accumulate));
@@ -53,14 +54,16 @@ pub(super) fn headline(asked: &Asked) -> String {
     parts.join(", ")
 }
 
+/// ` (3,136 tokens)` after a batch of samples that are made of tokens.
+fn in_tokens(tokens: Option<u64>) -> String {
+    let tokens = tokens.map(|tokens| format!(" ({} tokens)", grouped(tokens)));
+    tokens.unwrap_or_default()
+}
+
 fn assumptions(asked: &Asked) -> String {
-    let switched = |on: bool| if on { "on" } else { "off" };
     let burn = format!(
-        "burn {} on {}, fusion {}, autotune {}; one optimizer step after the first",
-        asked.burn.version,
-        asked.runtime,
-        switched(asked.burn.fusion),
-        switched(asked.burn.autotune),
+        "{} on {}; one optimizer step after the first",
+        asked.burn, asked.runtime
     );
     match &asked.weights {
         Some(comparison) => format!("{burn}\n{}", lines(comparison)),
@@ -309,7 +312,7 @@ fn batch_lines(card: &CardBatch) -> String {
     let mut lines = String::new();
     let answer = match card.max_batch {
         0 => styled(BAD, "not even one sample fits"),
-        batch => styled(GOOD, format!("batch {batch}")),
+        batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
     let usable = match card.gpu.overhead_bytes.0 {
         0 => String::new(),
@@ -387,6 +390,7 @@ impl Report for MaxBatchReport {
                 "next_batch",
                 "next_required_bytes",
                 "limit",
+                "max_tokens",
             ],
             rows: self
                 .cards
@@ -413,6 +417,9 @@ impl Report for MaxBatchReport {
                             Limit::DeviceMemory => "device memory".into(),
                             Limit::SingleAllocation => "single allocation".into(),
                         },
+                        card.max_tokens
+                            .map(|tokens| tokens.to_string())
+                            .unwrap_or_default(),
                     ]
                 })
                 .collect(),
@@ -420,7 +427,8 @@ impl Report for MaxBatchReport {
     }
 }
 
-fn sizes(input: &model_zoo::Input) -> String {
+/// `224x224, 1000 classes`
+pub(crate) fn sizes(input: &model_zoo::Input) -> String {
     let image = input
         .image
         .map(|[height, width]| format!("{height}x{width}"));

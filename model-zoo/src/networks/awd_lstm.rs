@@ -21,7 +21,7 @@ use super::Network;
 use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::lstm::{Lstm, LstmConfig, detached};
 use crate::blocks::tokens::{cross_entropy, tied_scores};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// How an [`AwdLstm`] is made.
 #[derive(Clone, Debug)]
@@ -318,10 +318,6 @@ impl Network for AwdLstm {
                 "enwik8 by characters, 128 sequences of 200, Adam, DropConnect 0.2, variational dropouts",
             ),
         ]
-    }
-
-    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        Ok(())
     }
 
     fn train<W: Watcher>(

@@ -27,7 +27,7 @@ use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervis
 
 /// How a [`Bert`] is made; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
-pub(crate) struct BertConfig {
+pub struct BertConfig {
     /// Words in the vocabulary: 30,522 (uncased English).
     pub vocab: usize,
     /// Width of the model.
@@ -85,7 +85,7 @@ impl BertConfig {
     }
 
     /// The encoder and its pooler on `device`.
-    pub fn init(&self, device: &Device) -> Bert {
+    pub(crate) fn init(&self, device: &Device) -> Bert {
         let table = |rows| EmbeddingConfig::new(rows, self.d_model).init(device);
         let layers =
             TransformerEncoderConfig::new(self.d_model, self.d_ff, self.heads, self.layers)
@@ -104,7 +104,7 @@ impl BertConfig {
     }
 
     /// The network with a classifier of `classes` on its pooled output.
-    pub fn classifier(&self, classes: usize, device: &Device) -> Classifier {
+    pub(crate) fn classifier(&self, classes: usize, device: &Device) -> Classifier {
         Classifier {
             bert: self.init(device),
             dropout: DropoutConfig::new(self.dropout).init(),
@@ -113,7 +113,7 @@ impl BertConfig {
     }
 
     /// The network with both heads of its pre-training.
-    pub fn pretraining(&self, device: &Device) -> Pretraining {
+    pub(crate) fn pretraining(&self, device: &Device) -> Pretraining {
         Pretraining {
             bert: self.init(device),
             transform: LinearConfig::new(self.d_model, self.d_model).init(device),
@@ -220,8 +220,13 @@ fn masked_words(seq: usize) -> usize {
     (seq * 15).div_ceil(100)
 }
 
-/// Fine-tunes `config` to classify.
-pub(crate) fn train_classifier<W: Watcher>(
+/// Fine-tunes the network that `config` describes, published or not, as `job` says; the
+/// arguments are those of [`Network::train`].
+///
+/// # Errors
+///
+/// What the watcher stopped with.
+pub fn train_classifier<W: Watcher>(
     config: &BertConfig,
     job: &Job,
     device: &Device,

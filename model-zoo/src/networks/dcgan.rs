@@ -16,7 +16,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use super::Network;
 use crate::blocks::around;
 use crate::{
-    Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher,
+    Batch, Counts, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher,
 };
 
 /// Height and width of the images that four doublings of a 4x4 map give.
@@ -209,10 +209,6 @@ impl Network for Dcgan {
             recipe: "64x64 images, noise of 100, batch 128, binary cross-entropy, two Adam optimizers with learning rate 2e-4 and beta1 0.5",
             differences: &[],
         }]
-    }
-
-    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        Ok(())
     }
 
     fn train<W: Watcher>(

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use super::Network;
 use crate::blocks::lstm::{BiLstm, LstmConfig};
 use crate::blocks::tokens::cross_entropy;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// Width of the GloVe vectors, which are looked up outside the network.
 const GLOVE: usize = 300;
@@ -136,10 +136,6 @@ impl Network for InferSent {
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
-    }
-
-    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        Ok(())
     }
 
     fn train<W: Watcher>(

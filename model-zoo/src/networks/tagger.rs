@@ -17,7 +17,7 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::lstm::{BiLstm, LstmConfig};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// Characters of a word at most: `MAX_CHAR_LENGTH` of the reference.
 const WORD_LENGTH: usize = 45;
@@ -197,10 +197,6 @@ impl Network for Tagger {
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
-    }
-
-    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        Ok(())
     }
 
     fn train<W: Watcher>(

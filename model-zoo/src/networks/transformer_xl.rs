@@ -23,7 +23,7 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 use super::Network;
 use crate::blocks::adaptive::{Adaptive, AdaptiveConfig};
 use crate::blocks::attention::{join_heads, split_heads};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// How a [`TransformerXl`] is made.
 #[derive(Clone, Debug)]
@@ -342,10 +342,6 @@ impl Network for TransformerXl {
             ..base.clone()
         };
         vec![base, large]
-    }
-
-    fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        Ok(())
     }
 
     fn train<W: Watcher>(

@@ -20,7 +20,7 @@ const AVERAGE_REMAINS: f64 = 0.995;
 pub(super) struct Generator {
     mapping: Vec<EqualLinear>,
     /// The average style, which the truncation trick needs.
-    average: RunningState<Tensor<1>>,
+    running_average: RunningState<Tensor<1>>,
     constant: Param<Tensor<4>>,
     first: Epilogue,
     layers: Vec<Layer>,
@@ -54,7 +54,7 @@ impl Generator {
             mapping: (0..MAPPING_LAYERS)
                 .map(|_| EqualLinear::new([latent, latent], GAIN, MAPPING_MULTIPLIER, device))
                 .collect(),
-            average: RunningState::new(Tensor::zeros([latent], device)),
+            running_average: RunningState::new(Tensor::zeros([latent], device)),
             constant: Initializer::Ones.init([1, config.channels(0), 4, 4], device),
             first: epilogue(0),
             layers,
@@ -99,9 +99,9 @@ impl Generator {
     /// Moves the average style towards those of a batch.
     fn track(&self, styles: Tensor<2>) {
         let now = styles.detach().mean_dim(0).flatten(0, 1);
-        let before = self.average.value_sync().mul_scalar(AVERAGE_REMAINS);
+        let before = self.running_average.value_sync().mul_scalar(AVERAGE_REMAINS);
         let average = before + now.mul_scalar(1.0 - AVERAGE_REMAINS);
-        self.average.update(average.detach());
+        self.running_average.update(average.detach());
     }
 }
 
@@ -126,7 +126,7 @@ impl Layer {
 struct Epilogue {
     noise_weight: Param<Tensor<1>>,
     /// What replaces the random noise outside of the training.
-    noise: RunningState<Tensor<4>>,
+    running_noise: RunningState<Tensor<4>>,
     bias: Param<Tensor<1>>,
     norm: InstanceNorm,
     style: EqualLinear,
@@ -137,7 +137,7 @@ impl Epilogue {
         let random = Distribution::Normal(0.0, 1.0);
         Self {
             noise_weight: Initializer::Zeros.init([channels], device),
-            noise: RunningState::new(Tensor::random([1, 1, side, side], random, device)),
+            running_noise: RunningState::new(Tensor::random([1, 1, side, side], random, device)),
             bias: Initializer::Zeros.init([channels], device),
             norm: InstanceNormConfig::new(channels)
                 .with_epsilon(1e-8)

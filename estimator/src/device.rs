@@ -1,0 +1,103 @@
+//! What a real device says about itself, so that a card like it can be simulated.
+
+use burn::backend::DispatchDevice;
+use burn::tensor::Device;
+use cubecl_ir::features::{Plane, TypeUsage};
+use cubecl_ir::{ElemType, FloatKind};
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+use crate::card::{CardSpec, Runtime};
+
+/// What kernels may use on a device behind wgpu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shaders {
+    /// Threads in the smallest subgroup.
+    pub plane_size_min: u32,
+    /// Threads in the largest subgroup.
+    pub plane_size_max: u32,
+    /// Whether the threads of a subgroup can work together.
+    pub plane_operations: bool,
+    /// Buffers that a kernel may bind.
+    pub max_bindings: u32,
+    /// Bytes of memory that the threads of a workgroup share.
+    pub max_shared_memory: u64,
+    /// Workgroups in a launch.
+    pub max_cube_count: (u32, u32, u32),
+    /// Threads in a workgroup.
+    pub max_units_per_cube: u32,
+    /// Threads in a workgroup, in each direction.
+    pub max_cube_dim: (u32, u32, u32),
+    /// Whether it computes with 16-bit floats.
+    pub half: bool,
+}
+
+/// A real device, as CubeCL's runtime describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceDescription {
+    /// As it names itself.
+    pub name: String,
+    /// What kernels are compiled for.
+    pub target: String,
+    /// Alignment of buffers.
+    pub alignment: u64,
+    /// The largest single allocation.
+    pub largest_page: Bytes,
+    /// All of its memory, where the runtime knows it.
+    pub memory: Option<Bytes>,
+    /// Streaming multiprocessors, where the runtime knows them.
+    pub multiprocessors: Option<u32>,
+    /// What kernels may use.
+    pub shaders: Shaders,
+}
+
+impl DeviceDescription {
+    /// Of `device`, which is opened for it; none if CubeCL does not drive it.
+    pub fn of(device: &Device) -> Option<Self> {
+        let DispatchDevice::Cube(device) = device.as_dispatch().clone().inner() else {
+            return None;
+        };
+        let client = device.client();
+        let properties = client.properties();
+        let hardware = &properties.hardware;
+        let half = ElemType::Float(FloatKind::F16);
+        Some(Self {
+            name: properties.identity.name.clone(),
+            target: properties.identity.fingerprint.clone(),
+            alignment: properties.memory.alignment,
+            largest_page: Bytes(properties.memory.max_page_size),
+            memory: properties.memory.max_memory().map(Bytes),
+            multiprocessors: hardware.num_streaming_multiprocessors,
+            shaders: Shaders {
+                plane_size_min: hardware.plane_size_min,
+                plane_size_max: hardware.plane_size_max,
+                plane_operations: properties.features.plane.contains(Plane::Ops),
+                max_bindings: hardware.max_bindings,
+                max_shared_memory: hardware.max_shared_memory_size as u64,
+                max_cube_count: hardware.max_cube_count,
+                max_units_per_cube: hardware.max_units_per_cube,
+                max_cube_dim: hardware.max_cube_dim,
+                half: properties.type_usage(half).contains(TypeUsage::Arithmetic),
+            },
+        })
+    }
+
+    /// A card like this device, with as much memory as is ever asked for.
+    pub fn card(&self, runtime: Runtime) -> CardSpec {
+        let endless = CardSpec::endless(runtime);
+        CardSpec {
+            name: self.name.clone(),
+            // CUDA names its target after the compute capability: `ptx_sm86`.
+            compute_capability: self
+                .target
+                .strip_prefix("ptx_sm")
+                .and_then(|version| version.trim_end_matches(char::is_alphabetic).parse().ok())
+                .unwrap_or(endless.compute_capability),
+            multiprocessors: self.multiprocessors.unwrap_or(endless.multiprocessors),
+            largest_binding: self.largest_page,
+            alignment: self.alignment,
+            shaders: Some(self.shaders),
+            ..endless
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The least memory with which a program completes.
+
+use crate::Bytes;
+use crate::card::CardSpec;
+use crate::record::BufferId;
+use crate::replay::{replay, stretch};
+use crate::run::Simulated;
+
+const MIB: u64 = 1 << 20;
+
+/// The least memory, in whole MiB, with which the program completes on a card like `spec`;
+/// `live` is the most that it has in use at once.
+///
+/// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
+/// without that limit is said then.
+pub(crate) fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
+    let recording = &simulated.recording;
+    let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+    let largest = recording.buffers.iter().map(|buffer| buffer.bytes).max();
+    let spec = CardSpec {
+        largest_binding: spec.largest_binding.max(largest.unwrap_or_default()),
+        ..spec.clone()
+    };
+    let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
+    // A card that grows as it has to usually ends with the answer, so begin there.
+    let roomy = card(mib(simulated.reserved).max(1));
+    let guess = mib(stretch(&roomy, recording, live));
+    // Fewer bytes than are in use cannot do.
+    let enough = least(live.0 / MIB, guess, |mib| {
+        replay(&card(mib), recording, bytes).wanted.map(self::mib)
+    });
+    Bytes::mib(enough)
+}
+
+/// As many MiB as hold so much.
+fn mib(bytes: Bytes) -> u64 {
+    bytes.0.div_ceil(MIB)
+}
+
+/// A least number that lacks nothing, above `short`, which lacks something: the number below
+/// it was tried, and lacks something too. It is looked for from `guess` on.
+///
+/// What a number lacks is said as what would have done instead. That is nearly always the
+/// answer, but no bound: with less room the pools tidy up earlier, and may do with less.
+fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64> + Sync) -> u64 {
+    let mut enough = guess.max(short + 1);
+    let (at, below) = with_the_next_below(enough, short, &lacking);
+    let mut hint = None;
+    match (at, below) {
+        (Some(wanted), _) => {
+            short = enough;
+            enough = climb(short, wanted, &lacking);
+            hint = Some((enough - 1, false));
+        }
+        (None, Some(_)) => return enough,
+        (None, None) => enough -= 1,
+    }
+    while enough - short > 1 {
+        let within = |(tried, _): &(u64, bool)| short < *tried && *tried < enough;
+        let middle = (short + (enough - short) / 2, false);
+        let (tried, promised) = hint.take().filter(within).unwrap_or(middle);
+        match lacking(tried) {
+            None => {
+                enough = tried;
+                hint = promised.then_some((tried - 1, false));
+            }
+            Some(wanted) => {
+                short = tried;
+                hint = Some((wanted, true));
+            }
+        }
+    }
+    enough
+}
+
+/// What `number` lacks, and what the one below it does, tried at the same time. Of `short` it
+/// is known that it lacks something.
+fn with_the_next_below(
+    number: u64,
+    short: u64,
+    lacking: &(impl Fn(u64) -> Option<u64> + Sync),
+) -> (Option<u64>, Option<u64>) {
+    if number - 1 <= short {
+        return (lacking(number), Some(number));
+    }
+    std::thread::scope(|scope| {
+        let below = scope.spawn(|| lacking(number - 1));
+        let at = lacking(number);
+        (at, below.join().expect("a replay does not panic"))
+    })
+}
+
+/// A number above `short` that lacks nothing: `wanted`, or from there in steps that double.
+fn climb(mut short: u64, wanted: u64, lacking: &impl Fn(u64) -> Option<u64>) -> u64 {
+    let mut step = 1;
+    let mut enough = wanted.max(short + 1);
+    while let Some(wanted) = lacking(enough) {
+        short = enough;
+        enough = wanted.max(short + step);
+        step *= 2;
+    }
+    enough
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_least_is_found_from_every_guess() {
+        for least_that_does in 1..40 {
+            for guess in 0..50 {
+                let found = least(0, guess, |n| (n < least_that_does).then_some(n + 1));
+                assert_eq!(found, least_that_does, "from {guess}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_right_guess_is_tried_and_what_is_one_less() {
+        let tries = AtomicU32::new(0);
+        let found = least(3, 20, |n| {
+            tries.fetch_add(1, Ordering::Relaxed);
+            (n < 20).then_some(n + 1)
+        });
+        assert_eq!((found, tries.into_inner()), (20, 2));
+    }
+}

@@ -1,0 +1,178 @@
+//! `docs/accuracy.md`: what is proved, from the records of measurements.
+
+use estimator::Bytes;
+
+use crate::measure::Mode;
+use crate::output::page::grouped;
+use crate::output::{Sheet, markdown};
+use crate::records::Record;
+
+/// What a person wrote.
+const FRAME: &str = include_str!("accuracy.md");
+
+/// The page, from `records`.
+pub fn page(records: &[Record]) -> String {
+    let (software, hardware): (Vec<_>, Vec<_>) =
+        records.iter().partition(|record| record.device.software);
+    let proof = match hardware.is_empty() {
+        true => "**Software device only.** No GPU has been measured yet: every record here is of a device that the processor plays.".to_string(),
+        false => format!("{} of {} records are of GPUs.", hardware.len(), records.len()),
+    };
+    let mut summary = Vec::new();
+    for (kind, records) in [("software device", software), ("GPU", hardware)] {
+        for mode in [Mode::Real, Mode::DryRun] {
+            let of_mode = records.iter().filter(|record| record.mode == mode);
+            summary.extend(summarized(
+                &format!("{kind}, {mode}"),
+                &of_mode.copied().collect::<Vec<_>>(),
+            ));
+        }
+    }
+    let summary = Sheet {
+        title: String::new(),
+        header: vec![
+            "measured on",
+            "quantity",
+            "cases",
+            "equal",
+            "median error",
+            "worst error",
+            "under-estimates",
+        ],
+        rows: summary,
+    };
+    FRAME
+        .replace("{{proof}}", &proof)
+        .replace("{{summary}}", &markdown::render(&[summary]))
+        .replace("{{records}}", &markdown::render(&[table(records)]))
+}
+
+/// One quantity: its name, and each case's estimate and measurement.
+type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
+
+/// What is compared.
+const QUANTITIES: [Quantity; 4] = [
+    ("allocations, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.allocations, m.allocations))
+            .collect()
+    }),
+    ("bytes in use, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.live_bytes.0, m.live_bytes.0))
+            .collect()
+    }),
+    ("bytes reserved, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.reserved_bytes.0, m.reserved_bytes.0))
+            .collect()
+    }),
+    ("whole device", |record| {
+        match (record.estimated.device_bytes, record.measured.device_bytes) {
+            (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
+            _ => Vec::new(),
+        }
+    }),
+];
+
+fn pairs(
+    record: &Record,
+) -> impl Iterator<
+    Item = (
+        &crate::comparison::PhaseFigures,
+        &crate::comparison::PhaseFigures,
+    ),
+> {
+    record.estimated.phases.iter().zip(&record.measured.phases)
+}
+
+/// A row for each quantity that `records` have.
+fn summarized(what: &str, records: &[&Record]) -> Vec<Vec<String>> {
+    let rows = QUANTITIES.iter().filter_map(|(name, of)| {
+        let cases: Vec<_> = records.iter().flat_map(|record| of(record)).collect();
+        let mut errors: Vec<f64> = cases
+            .iter()
+            .map(|(estimated, measured)| {
+                (*estimated as f64 - *measured as f64) / (*measured as f64).max(1.0)
+            })
+            .collect();
+        errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let worst = errors.last()?;
+        Some(vec![
+            what.to_string(),
+            (*name).to_string(),
+            cases.len().to_string(),
+            errors
+                .iter()
+                .filter(|error| **error == 0.0)
+                .count()
+                .to_string(),
+            percent(errors[errors.len() / 2]),
+            percent(*worst),
+            errors
+                .iter()
+                .filter(|error| **error < 0.0)
+                .count()
+                .to_string(),
+        ])
+    });
+    rows.collect()
+}
+
+fn percent(error: f64) -> String {
+    match error {
+        0.0 => "0".into(),
+        error => format!("{:+.2} %", error * 100.0),
+    }
+}
+
+/// A row for each record.
+fn table(records: &[Record]) -> Sheet {
+    let rows = records.iter().map(|record| {
+        let (estimated, measured) = (&record.estimated, &record.measured);
+        vec![
+            record.model.clone(),
+            record.batch.to_string(),
+            sizes(record),
+            format!("{}, {}", record.precision, record.optimizer),
+            record.mode.to_string(),
+            exact(estimated.live_bytes),
+            exact(measured.live_bytes),
+            exact(estimated.reserved_bytes),
+            exact(measured.reserved_bytes),
+            record.device.name.clone(),
+            record.date.clone(),
+        ]
+    });
+    Sheet {
+        title: String::new(),
+        header: vec![
+            "model",
+            "batch",
+            "sample",
+            "precision, optimizer",
+            "run",
+            "in use",
+            "measured",
+            "reserved",
+            "measured",
+            "device",
+            "date",
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn sizes(record: &Record) -> String {
+    let input = &record.input;
+    let image = input
+        .image
+        .map(|[height, width]| format!("{height}x{width} px"));
+    let tokens = input.seq.map(|seq| format!("{seq} tokens"));
+    let parts: Vec<_> = image.into_iter().chain(tokens).collect();
+    parts.join(", ")
+}
+
+fn exact(bytes: Bytes) -> String {
+    grouped(bytes.0)
+}

@@ -1,0 +1,118 @@
+//! Runs the step for real, on a device of this machine, and compares.
+
+mod fit;
+mod limit;
+
+use std::time::Duration;
+
+use model_zoo::Job;
+
+use super::{FITS, UNKNOWN};
+use crate::ask::{self, Batch};
+use crate::cli;
+use crate::lower_bound::need_network;
+use crate::measure::{self, DeviceName, Mark, Measurement, Mode, Opened, Training};
+use crate::output;
+use crate::own::{self, Subject};
+use crate::progress::Progress;
+use crate::step::STEPS;
+use crate::trouble::Trouble;
+
+/// Runs the command.
+pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let patience = Duration::from_secs(ask::count("--timeout", &raw.timeout)? as u64);
+    if raw.list {
+        let found = measure::list(patience)?;
+        output::write(&found, &raw.output)?;
+        return Ok(if found.is_empty() { UNKNOWN } else { FITS });
+    }
+    let proof = Proof::new(raw, patience)?;
+    match &raw.memory {
+        Some(memory) => limit::run(&proof, ask::memory(memory)?, raw),
+        None => fit::run(&proof, raw),
+    }
+}
+
+/// A job that is to be proved on a device.
+struct Proof {
+    model: Subject,
+    /// The model, as it was typed.
+    typed: String,
+    job: Job,
+    device: DeviceName,
+    opened: Opened,
+    /// The job as it was typed, for the process that trains.
+    step: cli::Step,
+    patience: Duration,
+    progress: Progress,
+}
+
+impl Proof {
+    fn new(raw: &cli::Verify, patience: Duration) -> anyhow::Result<Self> {
+        let device: DeviceName = raw.device.parse()?;
+        let Some(model) = &raw.model else {
+            return Err(Trouble::new("verify needs a model").into());
+        };
+        let batch = match raw.max_batch {
+            true => Batch::ONE,
+            false => Batch {
+                samples: raw.batch.as_deref(),
+                tokens: None,
+            },
+        };
+        let typed = model.clone();
+        let (model, origin) = own::find(&typed)?;
+        need_network(&model, &origin, "verify")?;
+        let job = ask::training_job(&model, &raw.step, batch)?;
+        let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
+        progress.at(&format!("opening the device for --device {device}"));
+        Ok(Self {
+            opened: measure::probe(device, patience)?,
+            model,
+            typed,
+            job,
+            device,
+            step: raw.step.clone(),
+            patience,
+            progress,
+        })
+    }
+
+    /// A simulated card like the device, with as much memory as is ever asked for.
+    fn card(&self) -> estimator::CardSpec {
+        self.opened.description.card(self.device.driven.runtime())
+    }
+
+    /// Trains a batch on the device. `limit` is the most memory that its process may take.
+    fn train(
+        &self,
+        batch: u64,
+        mode: Mode,
+        sampled: bool,
+        limit: Option<estimator::Bytes>,
+    ) -> anyhow::Result<Measurement> {
+        let training = Training {
+            model: self.typed.clone(),
+            step: self.step.clone(),
+            batch: batch as usize,
+            mode,
+            sampled,
+            limit,
+        };
+        let mut each = |mark: &Mark| {
+            self.progress.at(&format!(
+                "batch {batch}, {mode} on {}: step {}, {} phase done",
+                self.opened.report.name,
+                mark.step + 1,
+                mark.phase
+            ));
+        };
+        measure::measure(self.device, training, self.patience, &mut each)
+    }
+}
+
+/// Phases of a job, where the step trains one network.
+fn phases(job: &Job) -> u64 {
+    (1 + STEPS * (1 + 3 * job.accumulate)) as u64
+}

@@ -1,0 +1,101 @@
+//! One batch: what was estimated beside what was measured.
+
+use cubecl_server::dry_run::DryRun;
+use estimator::record::Refusal;
+use estimator::{Overhead, Simulated};
+
+use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
+use super::Proof;
+use crate::cli;
+use crate::comparison::{Errors, Figures};
+use crate::measure::{Ending, Mode};
+use crate::output;
+use crate::records;
+use crate::report::{Asked, VerifyReport};
+use crate::simulate_step;
+use crate::trouble::Trouble;
+
+/// Runs the job of `proof` on its device and on a simulated card like it.
+pub(super) fn run(proof: &Proof, raw: &cli::Verify) -> anyhow::Result<u8> {
+    let tolerance = percent(&raw.tolerance)?;
+    let mode = match raw.dry_run {
+        true => Mode::DryRun,
+        false => Mode::Real,
+    };
+    let estimated = Figures::estimated(&simulate(proof, mode)?, overhead(proof));
+    let batch = proof.job.batch as u64;
+    let run = proof.train(batch, mode, false, None)?;
+    let measured = match run.ending {
+        Ending::Trained => {
+            let sampled = proof.train(batch, Mode::DryRun, true, None)?;
+            Figures::measured(&run.marks, &sampled.marks)
+        }
+        _ => Figures::measured(&run.marks, &[]),
+    };
+    proof.progress.done();
+    let error = Errors::of(&estimated, &measured);
+    let agrees = run.ending == Ending::Trained
+        && estimated.phases.len() == measured.phases.len()
+        && error.within(tolerance);
+    let runtime = proof.device.driven.runtime();
+    let report = VerifyReport {
+        asked: Asked::of(&proof.model, &proof.job, runtime, Some(proof.job.batch)),
+        device: run.device.report,
+        mode,
+        ending: run.ending,
+        estimated,
+        measured,
+        error,
+        tolerance,
+        agrees,
+    };
+    output::write(&report, &raw.output)?;
+    if let Some(file) = &raw.record
+        && report.ending == Ending::Trained
+    {
+        records::append(file, &report)?;
+    }
+    Ok(match (&report.ending, agrees) {
+        (_, true) => FITS,
+        (Ending::Killed(_) | Ending::Exited(_) | Ending::TimedOut(_), _) => UNKNOWN,
+        _ => DOES_NOT_FIT,
+    })
+}
+
+/// The estimate, made in the way in which the measurement is: a dry run launches nothing, so
+/// that launches take no uniforms.
+fn simulate(proof: &Proof, mode: Mode) -> anyhow::Result<Simulated> {
+    let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
+    let simulated = simulate_step(&proof.model, &proof.job, proof.card()).map_err(Trouble::from)?;
+    match simulated.outcome() {
+        Ok(()) => Ok(simulated),
+        Err(refused) => {
+            let largest = match refused.refusal {
+                Refusal::TooLarge { largest } => largest,
+                Refusal::Full => proof.opened.description.largest_page,
+            };
+            Err(Trouble::new(format!(
+                "{} cannot train this: {refused}",
+                proof.opened.report.name
+            ))
+            .hint(format!(
+                "no buffer of this device is larger than {largest}, and a dry run would pass over it in silence: make --batch, --image or --seq smaller"
+            ))
+            .into())
+        }
+    }
+}
+
+/// What a process costs on the device beside the pools, where that is known.
+fn overhead(proof: &Proof) -> Option<estimator::Bytes> {
+    let multiprocessors = proof.opened.description.multiprocessors?;
+    Some(Overhead::of(multiprocessors).cautious_bytes)
+}
+
+fn percent(text: &str) -> Result<f64, Trouble> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err(Trouble::new(format!("`{text}` is no value of --tolerance"))
+            .hint("--tolerance is a number of percent from 0 on, such as 2")),
+    }
+}

@@ -1,0 +1,99 @@
+//! The largest batch within a budget: N must train, and N + 1 must fail.
+//!
+//! The memory of a software device is that of its process, and the system can limit it. What
+//! the process takes beside the pools is measured first, on the same job, so that just the
+//! budget is left to them.
+
+use estimator::{Bytes, largest_batch};
+
+use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
+use super::Proof;
+use crate::cli;
+use crate::measure::{Ending, Measurement, Mode};
+use crate::output;
+use crate::report::{Asked, BatchRun, LimitReport};
+use crate::step::AnyBatch;
+use crate::trouble::Trouble;
+
+/// Runs the largest batch that fits `budget`, and the next.
+pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Result<u8> {
+    let device = &proof.opened.report;
+    if !device.software {
+        return Err(Trouble::new(format!(
+            "--max-batch cannot limit the memory of {}",
+            device.name
+        ))
+        .hint("so far only a software device can be limited; `fit-check max-batch` answers without a device")
+        .into());
+    }
+    let program = AnyBatch {
+        model: &proof.model,
+        job: &proof.job,
+    };
+    let scaling = program.scaling(&proof.card()).map_err(Trouble::from)?;
+    let card = proof.card().with_memory(budget, Bytes::ZERO);
+    let found = largest_batch(&program, scaling.as_ref(), &card).map_err(Trouble::from)?;
+    let Some(at_max) = &found.at_max else {
+        return Err(Trouble::new(format!(
+            "not one sample fits {budget}: {}",
+            found.next.refused
+        ))
+        .hint(format!(
+            "one sample needs {}",
+            found.next.estimate.peak.required_bytes
+        ))
+        .into());
+    };
+    let free = proof.train(found.batch, Mode::Real, false, None)?;
+    let Some(overhead) = overhead(&free) else {
+        anyhow::bail!(
+            "batch {} {} before there was any limit",
+            found.batch,
+            free.ending
+        );
+    };
+    let limited = |batch, required_bytes, fits| -> anyhow::Result<BatchRun> {
+        let run = proof.train(batch, Mode::Real, false, Some(overhead + budget))?;
+        Ok(BatchRun {
+            batch,
+            required_bytes,
+            fits,
+            ending: run.ending,
+        })
+    };
+    let next = &found.next;
+    let runs = vec![
+        limited(found.batch, at_max.peak.required_bytes, true)?,
+        limited(next.batch, next.estimate.peak.required_bytes, false)?,
+    ];
+    proof.progress.done();
+    let agrees = runs.iter().all(BatchRun::agrees);
+    let unknown = runs
+        .iter()
+        .any(|run| matches!(run.ending, Ending::TimedOut(_)));
+    let runtime = proof.device.driven.runtime();
+    let report = LimitReport {
+        asked: Asked::of(&proof.model, &proof.job, runtime, None),
+        device: device.clone(),
+        budget_bytes: budget,
+        overhead_bytes: overhead,
+        runs,
+        agrees,
+    };
+    output::write(&report, &raw.output)?;
+    Ok(match (agrees, unknown) {
+        (true, _) => FITS,
+        (false, true) => UNKNOWN,
+        (false, false) => DOES_NOT_FIT,
+    })
+}
+
+/// The most that the process took of the host beside the pools; none if it did not train.
+fn overhead(run: &Measurement) -> Option<Bytes> {
+    if run.ending != Ending::Trained {
+        return None;
+    }
+    let beside =
+        |mark: &crate::measure::Mark| Some(mark.process?.saturating_sub(mark.pools.reserved));
+    run.marks.iter().filter_map(beside).max()
+}

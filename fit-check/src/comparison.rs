@@ -1,0 +1,237 @@
+//! An estimate and a measurement of the same step, side by side.
+
+use std::collections::HashMap;
+
+use estimator::record::Role;
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Mark, Pools, Roles, Sampled};
+
+/// What a job took, estimated or measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The most in use at the end of a phase.
+    pub live_bytes: Bytes,
+    /// The most in use at any time; of a measurement, the most that was seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_live_bytes: Option<Bytes>,
+    /// The most that the pools held.
+    pub reserved_bytes: Bytes,
+    /// The most that the whole device held, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device_bytes: Option<Bytes>,
+    /// Phase by phase.
+    pub phases: Vec<PhaseFigures>,
+}
+
+/// What there was at the end of a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseFigures {
+    /// Which phase.
+    pub phase: Phase,
+    /// Optimizer steps completed before it.
+    pub step: usize,
+    /// Allocations in use.
+    pub allocations: u64,
+    /// Bytes in use.
+    pub live_bytes: Bytes,
+    /// The most in use within the phase; of a measurement, the most that was seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_live_bytes: Option<Bytes>,
+    /// How often the pools were asked for that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub readings: Option<u64>,
+    /// Bytes that the pools hold.
+    pub reserved_bytes: Bytes,
+    /// What is in use, by category: as the program says, and where it says nothing, by the
+    /// phase.
+    pub categories: Breakdown,
+}
+
+/// One side's view of a mark.
+struct Seen {
+    phase: Phase,
+    step: usize,
+    pools: Pools,
+    roles: Roles,
+    peak: Option<Bytes>,
+    readings: Option<u64>,
+}
+
+impl Figures {
+    /// What `simulated` says; `overhead` is what a process costs beside the pools.
+    pub fn estimated(simulated: &Simulated, overhead: Option<Bytes>) -> Self {
+        let recording = &simulated.recording;
+        let phases = Analysis::of(recording).timeline.phases(recording);
+        let marks = recording
+            .marks
+            .iter()
+            .zip(phases)
+            .map(|(mark, phase)| Seen {
+                phase: mark.phase,
+                step: mark.step,
+                pools: Pools {
+                    allocations: mark.pools.allocations,
+                    in_use: mark.pools.in_use,
+                    reserved: mark.pools.reserved,
+                },
+                roles: roles(simulated, &mark.roles),
+                peak: Some(phase.peak_live_bytes),
+                readings: None,
+            });
+        let device = overhead.map(|overhead| simulated.reserved + overhead);
+        Self::new(marks, device)
+    }
+
+    /// What `marks` say; `sampled` are those of a run in which the pools were asked all the
+    /// time.
+    pub fn measured(marks: &[Mark], sampled: &[Mark]) -> Self {
+        let sampled = sampled.iter().map(|mark| mark.sampled);
+        let seen = marks.iter().zip(sampled.chain(std::iter::repeat(None)));
+        let seen = seen.map(|(mark, sampled): (&Mark, Option<Sampled>)| Seen {
+            phase: mark.phase,
+            step: mark.step,
+            pools: mark.pools,
+            roles: mark.said,
+            peak: sampled.map(|sampled| sampled.most),
+            readings: sampled.map(|sampled| sampled.readings),
+        });
+        Self::new(seen, marks.iter().filter_map(|mark| mark.device).max())
+    }
+
+    fn new(marks: impl Iterator<Item = Seen>, device_bytes: Option<Bytes>) -> Self {
+        // What is in use at the end of a step and has no name is what the optimizer keeps.
+        let mut optimizer = Bytes::ZERO;
+        let phases: Vec<_> = marks
+            .map(|mark| {
+                let unnamed = mark.pools.in_use.saturating_sub(mark.roles.total());
+                if matches!(mark.phase, Phase::Init | Phase::Optimizer) {
+                    optimizer = unnamed;
+                }
+                let rest = unnamed.saturating_sub(optimizer);
+                let (activations, temporaries) = match mark.phase {
+                    Phase::Forward => (rest, Bytes::ZERO),
+                    _ => (Bytes::ZERO, rest),
+                };
+                PhaseFigures {
+                    phase: mark.phase,
+                    step: mark.step,
+                    allocations: mark.pools.allocations,
+                    live_bytes: mark.pools.in_use,
+                    peak_live_bytes: mark.peak,
+                    readings: mark.readings,
+                    reserved_bytes: mark.pools.reserved,
+                    categories: Breakdown {
+                        parameters: mark.roles.parameters,
+                        gradients: mark.roles.gradients,
+                        optimizer: unnamed.saturating_sub(rest),
+                        activations,
+                        temporaries,
+                        inputs: mark.roles.inputs,
+                        buffers: mark.roles.buffers,
+                    },
+                }
+            })
+            .collect();
+        let most = |of: fn(&PhaseFigures) -> Bytes| phases.iter().map(of).max();
+        Self {
+            live_bytes: most(|phase| phase.live_bytes).unwrap_or_default(),
+            peak_live_bytes: phases
+                .iter()
+                .filter_map(|phase| phase.peak_live_bytes)
+                .max(),
+            reserved_bytes: most(|phase| phase.reserved_bytes).unwrap_or_default(),
+            device_bytes,
+            phases,
+        }
+    }
+}
+
+/// Bytes of the buffers that `said` names, each counted once: a parameter stays one, whatever
+/// else the same buffer is called.
+fn roles(simulated: &Simulated, said: &[(estimator::record::BufferId, Role)]) -> Roles {
+    let mut named = HashMap::new();
+    for (buffer, role) in said {
+        let known = named.entry(*buffer).or_insert(*role);
+        if !matches!(known, Role::Parameter(_)) {
+            *known = *role;
+        }
+    }
+    let mut roles = Roles::default();
+    for (buffer, role) in named {
+        *match role {
+            Role::Parameter(_) => &mut roles.parameters,
+            Role::Buffer(_) => &mut roles.buffers,
+            Role::Gradient(_) => &mut roles.gradients,
+            Role::Input => &mut roles.inputs,
+        } += simulated.recording.buffer(buffer).bytes;
+    }
+    roles
+}
+
+/// How far an estimate is from a measurement, relative to the measurement: below zero where
+/// the estimate is too low.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Of the most in use at the end of a phase.
+    pub live: f64,
+    /// Of the most that the pools held.
+    pub reserved: f64,
+    /// Of the whole device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<f64>,
+    /// Of the end of a phase, the one that is furthest off.
+    pub worst_phase: f64,
+    /// Of the most in use within a phase, against the most that was seen, in the phase in
+    /// which the estimate is lowest; on a real device the program and the card are not in
+    /// step, so that a buffer can be there a little longer than in program order.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub within_phases: Option<f64>,
+}
+
+impl Errors {
+    /// Of `estimated` against `measured`.
+    pub fn of(estimated: &Figures, measured: &Figures) -> Self {
+        let phases = || estimated.phases.iter().zip(&measured.phases);
+        let worst = phases()
+            .map(|(estimated, measured)| relative(estimated.live_bytes, measured.live_bytes));
+        let within = phases().filter_map(|(estimated, measured)| {
+            Some(relative(
+                estimated.peak_live_bytes?,
+                measured.peak_live_bytes?,
+            ))
+        });
+        Self {
+            live: relative(estimated.live_bytes, measured.live_bytes),
+            reserved: relative(estimated.reserved_bytes, measured.reserved_bytes),
+            device: match (estimated.device_bytes, measured.device_bytes) {
+                (Some(estimated), Some(measured)) => Some(relative(estimated, measured)),
+                _ => None,
+            },
+            worst_phase: worst
+                .max_by(|a, b| a.abs().total_cmp(&b.abs()))
+                .unwrap_or(0.0),
+            within_phases: within.min_by(f64::total_cmp),
+        }
+    }
+
+    /// Whether the estimate is at the end of no phase below the measurement, nor above it by
+    /// more than `tolerance` of it; and within none below what was seen by more than that.
+    pub fn within(&self, tolerance: f64) -> bool {
+        let near = |error: f64| (0.0..=tolerance).contains(&error);
+        near(self.live)
+            && near(self.reserved)
+            && near(self.worst_phase)
+            && self.device.is_none_or(near)
+            && self.within_phases.is_none_or(|error| error >= -tolerance)
+    }
+}
+
+fn relative(estimated: Bytes, measured: Bytes) -> f64 {
+    match measured {
+        Bytes::ZERO if estimated == Bytes::ZERO => 0.0,
+        Bytes::ZERO => f64::INFINITY,
+        _ => estimated.signed_difference(measured) as f64 / measured.as_f64(),
+    }
+}

@@ -1,0 +1,191 @@
+//! A training step on a real device.
+//!
+//! It runs in a process of its own, so that a driver that crashes, a full card or a step that
+//! hangs ends as a value here: [`measure`] starts the program again as `fit-check measure`,
+//! hands it a [`Task`], and collects what it says, line by line.
+
+mod child;
+mod devices;
+mod driver;
+mod parent;
+mod process;
+mod sampler;
+mod watch;
+
+use estimator::{Bytes, DeviceDescription};
+use serde::{Deserialize, Serialize};
+
+use crate::cli;
+
+pub use child::run as run_child;
+pub use devices::{DeviceName, DeviceReport, Found};
+pub use parent::{list, measure, probe};
+
+/// What the other process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Task {
+    /// Find all devices.
+    List,
+    /// Open a device and describe it.
+    Probe(DeviceName),
+    /// Train on a device.
+    Train(DeviceName, Box<Training>),
+}
+
+/// A training job, and how it is measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Training {
+    /// The model, as it was typed.
+    pub model: String,
+    /// How it is trained, as it was typed.
+    pub step: cli::Step,
+    /// Samples in a batch.
+    pub batch: usize,
+    /// Whether kernels are launched.
+    pub mode: Mode,
+    /// Whether the pools are asked all the time for the most that they hold within a phase;
+    /// asking hands queued launches to the device earlier than they would be.
+    pub sampled: bool,
+    /// The most memory that the process may take of the host.
+    pub limit: Option<Bytes>,
+}
+
+/// How a step is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Mode {
+    /// As it is: the device trains.
+    Real,
+    /// CubeCL's dry run: kernels are compiled and not launched, pages are reserved and not
+    /// touched; the pools are those of the real runtime.
+    DryRun,
+}
+
+/// What the other process says, one line each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Said {
+    /// All devices.
+    Found(Vec<Found>),
+    /// There is no such device.
+    NoDevice,
+    /// The device.
+    Device(Box<Opened>),
+    /// A phase ended.
+    Mark(Box<Mark>),
+    /// It went wrong.
+    Failed(String),
+    /// It came to its end.
+    Done,
+}
+
+/// A device that was opened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// For people.
+    pub report: DeviceReport,
+    /// For a simulated card like it.
+    pub description: DeviceDescription,
+}
+
+/// What was measured at the end of a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Which phase ended.
+    pub phase: estimator::Phase,
+    /// Optimizer steps completed before it.
+    pub step: usize,
+    /// What burn's pools hold.
+    pub pools: Pools,
+    /// What the program says of its tensors.
+    pub said: Roles,
+    /// The most in use that was seen within the phase, if the pools were asked all the time.
+    pub sampled: Option<Sampled>,
+    /// Host memory of the process.
+    pub process: Option<Bytes>,
+    /// Memory of the whole device in use, as its driver says.
+    pub device: Option<Bytes>,
+}
+
+/// What burn's pools hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pools {
+    /// Allocations in use.
+    pub allocations: u64,
+    /// Bytes in use.
+    pub in_use: Bytes,
+    /// Bytes taken from the device.
+    pub reserved: Bytes,
+}
+
+/// Bytes of the buffers whose purpose the program states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roles {
+    /// Of parameters.
+    pub parameters: Bytes,
+    /// Of running statistics.
+    pub buffers: Bytes,
+    /// Of gradients of parameters.
+    pub gradients: Bytes,
+    /// Of the batch.
+    pub inputs: Bytes,
+}
+
+impl Roles {
+    /// All of them together.
+    pub fn total(&self) -> Bytes {
+        self.parameters + self.buffers + self.gradients + self.inputs
+    }
+}
+
+/// What was seen by asking all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The most bytes in use.
+    pub most: Bytes,
+    /// How often the pools answered.
+    pub readings: u64,
+}
+
+/// How a measurement ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "how", content = "what")]
+pub enum Ending {
+    /// Every step ran.
+    Trained,
+    /// The device or the process had no memory left.
+    OutOfMemory(String),
+    /// The step failed in another way.
+    Failed(String),
+    /// The process was ended by a signal.
+    Killed(i32),
+    /// The process ended itself with this status.
+    Exited(i32),
+    /// It took longer than these seconds.
+    TimedOut(u64),
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Trained => write!(f, "trained"),
+            Self::OutOfMemory(what) => write!(f, "ran out of memory: {what}"),
+            Self::Failed(what) => write!(f, "failed: {what}"),
+            Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Exited(status) => write!(f, "ended with status {status}"),
+            Self::TimedOut(seconds) => write!(f, "took longer than {seconds} s"),
+        }
+    }
+}
+
+/// A measurement, as far as it came.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The device.
+    pub device: Opened,
+    /// Phase by phase.
+    pub marks: Vec<Mark>,
+    /// How it ended.
+    pub ending: Ending,
+}

@@ -1,0 +1,119 @@
+//! The process that trains: it says on stdout what it sees, and ends.
+
+use std::io::{Read, Write};
+
+use burn::tensor::Device;
+use cubecl_server::dry_run::DryRun;
+use estimator::{Bytes, DeviceDescription};
+use model_zoo::Model;
+
+use super::devices::{self, DeviceName, DeviceReport};
+use super::driver::Driver;
+use super::watch::Watch;
+use super::{Mode, Opened, Said, Task, Training, process};
+use crate::ask::{self, Batch};
+use crate::own;
+use crate::step::{STEPS, training_device};
+
+/// Does what the task on stdin says, and ends when whoever gave it goes away.
+///
+/// # Errors
+///
+/// The task cannot be read or done; what the device does wrong is said on stdout instead.
+pub fn run() -> anyhow::Result<()> {
+    let mut line = String::new();
+    let mut stdin = std::io::stdin();
+    std::io::BufRead::read_line(&mut stdin.lock(), &mut line)?;
+    let task: Task = serde_json::from_str(&line)?;
+    // Stdin ends with the process that holds its other end.
+    std::thread::spawn(move || {
+        let _ = stdin.read(&mut [0]);
+        std::process::exit(1);
+    });
+    std::panic::set_hook(Box::new(|panic| {
+        say(&Said::Failed(message(panic)));
+        // burn's other threads would wait for the one that is gone.
+        std::process::exit(1);
+    }));
+    match task {
+        Task::List => say(&Said::Found(devices::list())),
+        Task::Probe(name) => {
+            open(name, None);
+        }
+        Task::Train(name, training) => {
+            let driver = Driver::load();
+            if let Some((device, opened)) = open(name, driver.as_ref()) {
+                let whole = move || driver.as_ref()?.used(&opened.report.name);
+                train(&training, device, whole)?;
+            }
+        }
+    }
+    say(&Said::Done);
+    Ok(())
+}
+
+/// The device called `name`, or none; says which it is.
+fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
+    let device = name.find();
+    let described = device.and_then(|device| {
+        let description = DeviceDescription::of(&device)?;
+        Some((device, description))
+    });
+    let Some((device, description)) = described else {
+        say(&Said::NoDevice);
+        return None;
+    };
+    let version = driver.and_then(Driver::version);
+    let opened = Opened {
+        report: DeviceReport::new(name, &description.name, version),
+        description,
+    };
+    say(&Said::Device(Box::new(opened.clone())));
+    Some((device, opened))
+}
+
+fn train(
+    training: &Training,
+    mut device: Device,
+    whole: impl Fn() -> Option<Bytes> + 'static,
+) -> anyhow::Result<()> {
+    let (model, _) = own::find(&training.model)?;
+    let job = ask::training_job(
+        &model,
+        &training.step,
+        Batch {
+            samples: Some(&training.batch.to_string()),
+            tokens: None,
+        },
+    )?;
+    if let Err(refused) = device.configure(job.precision.float_type()) {
+        say(&Said::Failed(refused.to_string()));
+        return Ok(());
+    }
+    let _dry_run = (training.mode == Mode::DryRun).then(DryRun::new);
+    if let Some(limit) = training.limit {
+        process::limit(limit)?;
+    }
+    let device = training_device(device, &job);
+    let mut watch = Watch::new(device.clone(), training.sampled, whole, |mark| {
+        say(&Said::Mark(Box::new(mark)));
+    });
+    if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
+        say(&Said::Failed(failed.0));
+    }
+    Ok(())
+}
+
+/// One line on stdout, at once: the process may not live to say another.
+fn say(said: &Said) {
+    if let Ok(line) = serde_json::to_string(said) {
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    }
+}
+
+fn message(panic: &std::panic::PanicHookInfo) -> String {
+    let payload = panic.payload_as_str().unwrap_or("no message");
+    // The first lines say what happened; the rest is a trace.
+    payload.lines().take(6).collect::<Vec<_>>().join(" ")
+}

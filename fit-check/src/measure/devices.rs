@@ -1,0 +1,222 @@
+//! Real devices: which there are, and what they are called.
+
+use std::str::FromStr;
+
+use burn::tensor::{Device, DeviceType};
+use estimator::{DeviceDescription, Runtime};
+use serde::{Deserialize, Serialize};
+use strum::{IntoEnumIterator, VariantNames};
+
+use crate::trouble::{Trouble, either};
+
+/// A runtime of burn that this program can measure with.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::EnumIter,
+    strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Driven {
+    /// Vulkan, Metal or DX12, with kernels in WGSL.
+    Wgpu,
+    /// Vulkan, with kernels in SPIR-V.
+    #[cfg(feature = "vulkan")]
+    Vulkan,
+    /// NVIDIA's CUDA.
+    #[cfg(feature = "cuda")]
+    Cuda,
+    /// Apple's Metal.
+    #[cfg(feature = "metal")]
+    Metal,
+}
+
+impl Driven {
+    /// What `--device` may name, and the cargo feature that it takes.
+    const FEATURES: [&'static str; 3] = ["vulkan", "cuda", "metal"];
+
+    fn kind(self) -> DeviceType {
+        match self {
+            Self::Wgpu => DeviceType::Wgpu,
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => DeviceType::Vulkan,
+            #[cfg(feature = "cuda")]
+            Self::Cuda => DeviceType::Cuda,
+            #[cfg(feature = "metal")]
+            Self::Metal => DeviceType::Metal,
+        }
+    }
+
+    /// The runtime that a simulated card of this kind has.
+    pub fn runtime(self) -> Runtime {
+        match self {
+            Self::Wgpu => Runtime::Wgpu,
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => Runtime::Vulkan,
+            #[cfg(feature = "cuda")]
+            Self::Cuda => Runtime::Cuda,
+            // Metal is reached through wgpu and compiles WGSL there.
+            #[cfg(feature = "metal")]
+            Self::Metal => Runtime::Wgpu,
+        }
+    }
+}
+
+/// A device, as it is named on the command line: `wgpu`, or `wgpu:1` for the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceName {
+    /// How burn drives it.
+    pub driven: Driven,
+    /// Its place among the devices that are driven so.
+    pub index: usize,
+}
+
+impl std::fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.index {
+            0 => write!(f, "{}", self.driven),
+            index => write!(f, "{}:{index}", self.driven),
+        }
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = Trouble;
+
+    fn from_str(text: &str) -> Result<Self, Trouble> {
+        let lower = text.to_lowercase();
+        let (driven, index) = lower.split_once(':').unwrap_or((&lower, "0"));
+        let unknown = || Trouble::new(format!("`{text}` is no value of --device"));
+        let index = index
+            .parse()
+            .map_err(|_| unknown().hint("--device is wgpu, or wgpu:1 for the second device"))?;
+        match Driven::from_str(driven) {
+            Ok(driven) => Ok(Self { driven, index }),
+            Err(_) if Driven::FEATURES.contains(&driven) => Err(Trouble::new(format!(
+                "this build cannot measure on {driven}"
+            ))
+            .hint(format!(
+                "build it with `cargo build --release --features {driven}`; this one has {}",
+                either(Driven::VARIANTS)
+            ))),
+            Err(_) => Err(unknown().hint(format!("--device is {}", either(Driven::VARIANTS)))),
+        }
+    }
+}
+
+impl DeviceName {
+    /// The device itself; none if it is not there.
+    pub(super) fn find(self) -> Option<Device> {
+        Device::enumerate(self.driven.kind())
+            .into_iter()
+            .nth(self.index)
+    }
+
+    /// What helps where there is no such device.
+    pub fn missing(self) -> Trouble {
+        let trouble = Trouble::new(format!("no device for --device {self}"));
+        match self.driven {
+            #[cfg(feature = "cuda")]
+            Driven::Cuda => trouble.hint(
+                "CUDA needs NVIDIA's driver (libcuda.so.1); `fit-check verify --list` shows what was found",
+            ),
+            _ => trouble.hint(
+                "install the driver of your GPU with its Vulkan part; on a machine without a GPU the package mesa-vulkan-drivers brings a software device. `fit-check verify --list` shows what was found",
+            ),
+        }
+    }
+}
+
+/// A device, for people and records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// As it names itself.
+    pub name: String,
+    /// How burn drives it.
+    pub runtime: String,
+    /// The graphics API under it, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
+    /// The driver and its version, where the API says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Whether the processor of the host plays the device: no GPU.
+    pub software: bool,
+}
+
+impl DeviceReport {
+    /// Of a device that calls itself `called` and is driven as `name` says; `driver` is the
+    /// version of its driver, where another than the graphics API knows it.
+    pub(super) fn new(name: DeviceName, called: &str, driver: Option<String>) -> Self {
+        let adapters = match name.driven.runtime() {
+            Runtime::Cuda => Vec::new(),
+            Runtime::Wgpu | Runtime::Vulkan => adapters(),
+        };
+        let adapter = adapters.into_iter().find(|adapter| adapter.name == called);
+        Self {
+            name: called.into(),
+            runtime: name.driven.to_string(),
+            api: adapter.as_ref().map(|adapter| adapter.backend.to_string()),
+            driver: adapter
+                .as_ref()
+                .map(|adapter| format!("{} {}", adapter.driver, adapter.driver_info))
+                .or(driver),
+            software: adapter.is_some_and(|adapter| adapter.device_type == wgpu::DeviceType::Cpu),
+        }
+    }
+}
+
+/// The adapters of the native graphics APIs; OpenGL's view of them only where there is no
+/// other, as CubeCL chooses too (`AutoGraphicsApi::chain` of `cubecl-wgpu` 0.11.3).
+fn adapters() -> Vec<wgpu::AdapterInfo> {
+    let native = adapters_of(wgpu::Backends::PRIMARY);
+    match native.is_empty() {
+        true => adapters_of(wgpu::Backends::GL),
+        false => native,
+    }
+}
+
+fn adapters_of(apis: wgpu::Backends) -> Vec<wgpu::AdapterInfo> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: apis,
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    cubecl_environment::future::block_on(instance.enumerate_adapters(apis))
+        .iter()
+        .map(wgpu::Adapter::get_info)
+        .collect()
+}
+
+/// Every device that this program can measure on. Each is opened for it.
+pub(super) fn list() -> Vec<Found> {
+    let found = Driven::iter().flat_map(|driven| {
+        let devices = Device::enumerate(driven.kind()).into_iter().enumerate();
+        devices.filter_map(move |(index, device)| {
+            let name = DeviceName { driven, index };
+            let description = DeviceDescription::of(&device)?;
+            Some(Found {
+                device: name.to_string(),
+                report: DeviceReport::new(name, &description.name, None),
+            })
+        })
+    });
+    found.collect()
+}
+
+/// A device that was found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// What `--device` calls it.
+    pub device: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub report: DeviceReport,
+}

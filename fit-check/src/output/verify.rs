@@ -1,0 +1,285 @@
+//! What `verify` found, as pages and as rows.
+
+use std::fmt::Write;
+
+use estimator::{Bytes, Category};
+use strum::IntoEnumIterator;
+
+use super::page::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
+use super::pages::headline;
+use super::{Report, Sheet};
+use crate::comparison::PhaseFigures;
+use crate::measure::{DeviceReport, Ending, Found, Mode};
+use crate::report::{BatchRun, LimitReport, VerifyReport};
+
+/// `llvmpipe through wgpu (vulkan), driver …; a software device`
+fn device_line(device: &DeviceReport) -> String {
+    let mut line = format!("{} through {}", device.name, device.runtime);
+    if let Some(api) = &device.api {
+        let _ = write!(line, " ({api})");
+    }
+    if let Some(driver) = &device.driver {
+        let _ = write!(line, ", driver {driver}");
+    }
+    if device.software {
+        line.push_str("; a software device: the processor plays the GPU");
+    }
+    line
+}
+
+/// `+1.25 %`, or `the same`.
+fn relative(error: f64) -> String {
+    match error {
+        0.0 => "the same".into(),
+        error => format!("{:+.2} %", error * 100.0),
+    }
+}
+
+/// `the same`, or by how much the first is more.
+fn difference(estimated: Bytes, measured: Bytes) -> String {
+    match estimated.signed_difference(measured) {
+        0 => "the same".into(),
+        bytes => format!(
+            "{}{}",
+            if bytes < 0 { "-" } else { "+" },
+            Bytes(bytes.unsigned_abs())
+        ),
+    }
+}
+
+impl VerifyReport {
+    fn pairs(&self) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
+        self.estimated.phases.iter().zip(&self.measured.phases)
+    }
+
+    fn phase_sheet(&self) -> Sheet {
+        let rows = self.pairs().map(|(estimated, measured)| {
+            vec![
+                (measured.step + 1).to_string(),
+                measured.phase.to_string(),
+                grouped(estimated.allocations),
+                grouped(measured.allocations),
+                grouped(estimated.live_bytes.0),
+                grouped(measured.live_bytes.0),
+                difference(estimated.live_bytes, measured.live_bytes),
+                grouped(estimated.reserved_bytes.0),
+                grouped(measured.reserved_bytes.0),
+                difference(estimated.reserved_bytes, measured.reserved_bytes),
+            ]
+        });
+        Sheet {
+            title: "At the end of each phase, in bytes".into(),
+            header: vec![
+                "step",
+                "phase",
+                "allocations",
+                "measured",
+                "in use",
+                "measured",
+                "difference",
+                "reserved",
+                "measured",
+                "difference",
+            ],
+            rows: rows.collect(),
+        }
+    }
+
+    fn category_sheet(&self) -> Sheet {
+        let last = self.pairs().filter(|(_, measured)| {
+            Some(measured.step) == self.measured.phases.last().map(|phase| phase.step)
+        });
+        let rows = last.flat_map(|(estimated, measured)| {
+            Category::iter().filter_map(|category| {
+                let pair = (
+                    estimated.categories[category],
+                    measured.categories[category],
+                );
+                (pair != (Bytes::ZERO, Bytes::ZERO)).then(|| {
+                    vec![
+                        measured.phase.to_string(),
+                        category.to_string(),
+                        grouped(pair.0.0),
+                        grouped(pair.1.0),
+                        difference(pair.0, pair.1),
+                    ]
+                })
+            })
+        });
+        Sheet {
+            title: "By category in the last step, in bytes".into(),
+            header: vec!["phase", "category", "estimated", "measured", "difference"],
+            rows: rows.collect(),
+        }
+    }
+
+    fn peak_sheet(&self) -> Sheet {
+        let rows = self.pairs().filter_map(|(estimated, measured)| {
+            Some(vec![
+                (measured.step + 1).to_string(),
+                measured.phase.to_string(),
+                grouped(estimated.peak_live_bytes?.0),
+                grouped(measured.peak_live_bytes?.0),
+                grouped(measured.readings?),
+            ])
+        });
+        Sheet {
+            title: "The most in use within each phase, in bytes; measured: the most that was seen in a dry run by asking the pools all the time, a lower bound".into(),
+            header: vec!["step", "phase", "estimated", "seen", "readings"],
+            rows: rows.collect(),
+        }
+    }
+
+    fn verdict(&self) -> String {
+        let error = &self.error;
+        match (&self.ending, self.agrees) {
+            (Ending::Trained, true)
+                if error.live == 0.0 && error.reserved == 0.0 && error.worst_phase == 0.0 =>
+            {
+                styled(GOOD, "the estimate is the measurement, to the byte")
+            }
+            (Ending::Trained, true) => format!(
+                "{}: in use {}, reserved {}",
+                styled(GOOD, "the estimate holds"),
+                relative(error.live),
+                relative(error.reserved)
+            ),
+            (Ending::Trained, false) => format!(
+                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}",
+                styled(BAD, "the estimate does not hold"),
+                relative(error.live),
+                relative(error.worst_phase),
+                relative(error.reserved),
+                match error.within_phases {
+                    Some(error) if error < 0.0 => format!(", within a phase {}", relative(error)),
+                    _ => String::new(),
+                }
+            ),
+            (ending, _) => format!(
+                "{}: the step {ending}; {} of {} phases were measured",
+                styled(BAD, "nothing is proved"),
+                self.measured.phases.len(),
+                self.estimated.phases.len()
+            ),
+        }
+    }
+}
+
+impl Report for VerifyReport {
+    fn page(&self) -> String {
+        let mode = match self.mode {
+            Mode::Real => "trained for real",
+            Mode::DryRun => "dry run: kernels compiled, none launched",
+        };
+        let mut page = format!("{}: {mode}\n\n", headline(&self.asked));
+        let _ = writeln!(page, "  {}", self.verdict());
+        let _ = writeln!(page, "  {}", styled(FAINT, device_line(&self.device)));
+        for sheet in self.sheets() {
+            if !sheet.rows.is_empty() {
+                let _ = write!(page, "\n  {}\n{}", sheet.title, columns(&sheet));
+            }
+        }
+        if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
+            let _ = writeln!(
+                page,
+                "\n  the whole device held {device}: the estimate is {}",
+                relative(error)
+            );
+        }
+        let burn = &self.asked.burn;
+        let _ = writeln!(page, "\n{}", indented(&burn.to_string()));
+        page
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        vec![self.phase_sheet(), self.category_sheet(), self.peak_sheet()]
+    }
+}
+
+impl LimitReport {
+    fn line(&self, run: &BatchRun) -> String {
+        let outcome = match &run.ending {
+            Ending::Trained => "trained".to_string(),
+            Ending::OutOfMemory(_) => "ran out of memory".to_string(),
+            other => other.to_string(),
+        };
+        let style = if run.agrees() { GOOD } else { BAD };
+        format!(
+            "batch {:<6} needs {:>10}, {}: {}",
+            run.batch,
+            run.required_bytes.to_string(),
+            if run.fits { "fits" } else { "does not fit" },
+            styled(style, outcome)
+        )
+    }
+}
+
+impl Report for LimitReport {
+    fn page(&self) -> String {
+        let mut page = format!(
+            "{}: largest batch within {}, trained for real\n\n",
+            headline(&self.asked),
+            self.budget_bytes
+        );
+        for run in &self.runs {
+            let _ = writeln!(page, "  {}", self.line(run));
+        }
+        let _ = writeln!(page, "\n  {}", styled(FAINT, device_line(&self.device)));
+        let _ = writeln!(
+            page,
+            "  the process may take {}: {} for the pools, and {} that it took beside them in a run without a limit",
+            self.budget_bytes + self.overhead_bytes,
+            self.budget_bytes,
+            self.overhead_bytes
+        );
+        let _ = writeln!(page, "{}", indented(&self.asked.burn.to_string()));
+        page
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        let rows = self.runs.iter().map(|run| {
+            vec![
+                run.batch.to_string(),
+                run.required_bytes.to_string(),
+                run.fits.to_string(),
+                run.ending.to_string(),
+            ]
+        });
+        vec![Sheet {
+            title: String::new(),
+            header: vec!["batch", "required", "fits", "on the device"],
+            rows: rows.collect(),
+        }]
+    }
+}
+
+impl Report for Vec<Found> {
+    fn page(&self) -> String {
+        if self.is_empty() {
+            return "no device was found\n\n  install the driver of your GPU with its Vulkan part; on a machine without a GPU the package\n  mesa-vulkan-drivers brings a software device\n".into();
+        }
+        let mut page = String::new();
+        for found in self {
+            let _ = writeln!(page, "{:<10} {}", found.device, device_line(&found.report));
+        }
+        page
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        let rows = self.iter().map(|found| {
+            let report = &found.report;
+            vec![
+                found.device.clone(),
+                report.name.clone(),
+                report.api.clone().unwrap_or_default(),
+                report.driver.clone().unwrap_or_default(),
+                report.software.to_string(),
+            ]
+        });
+        vec![Sheet {
+            title: String::new(),
+            header: vec!["device", "name", "api", "driver", "software"],
+            rows: rows.collect(),
+        }]
+    }
+}

@@ -1,0 +1,92 @@
+//! Measurements that were kept: `data/records.jsonl`, one in each line.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use model_zoo::{Input, OptimizerKind, Precision};
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{Errors, Figures};
+use crate::measure::{DeviceReport, Mode};
+use crate::report::{Burn, VerifyReport};
+use crate::trouble::Trouble;
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The day, in UTC: `2026-11-21`.
+    pub date: String,
+    /// Version of this program.
+    pub fit_check: String,
+    /// The burn that was measured.
+    pub burn: Burn,
+    /// The device.
+    pub device: DeviceReport,
+    /// How the step was run.
+    pub mode: Mode,
+    /// The model.
+    pub model: String,
+    /// Samples in a batch.
+    pub batch: usize,
+    /// Number formats.
+    pub precision: Precision,
+    /// Optimizer.
+    pub optimizer: OptimizerKind,
+    /// Sizes of a sample.
+    pub input: Input,
+    /// What was estimated.
+    pub estimated: Figures,
+    /// What was measured.
+    pub measured: Figures,
+}
+
+impl Record {
+    /// How far the estimate is off.
+    pub fn error(&self) -> Errors {
+        Errors::of(&self.estimated, &self.measured)
+    }
+}
+
+/// All records of this version of the program.
+///
+/// # Errors
+///
+/// A line that is no record.
+pub fn all() -> serde_json::Result<Vec<Record>> {
+    let lines = include_str!("../data/records.jsonl").lines();
+    lines.map(serde_json::from_str).collect()
+}
+
+/// Appends what `report` says to `file`.
+///
+/// # Errors
+///
+/// The file is not there or cannot be written: records belong to the repository.
+pub fn append(file: &Path, report: &VerifyReport) -> anyhow::Result<()> {
+    let asked = &report.asked;
+    let record = Record {
+        date: jiff::Timestamp::now().strftime("%F").to_string(),
+        fit_check: env!("CARGO_PKG_VERSION").into(),
+        burn: asked.burn.clone(),
+        device: report.device.clone(),
+        mode: report.mode,
+        model: asked.model.clone(),
+        batch: asked.batch.unwrap_or_default(),
+        precision: asked.precision,
+        optimizer: asked.optimizer,
+        input: asked.input,
+        estimated: report.estimated.clone(),
+        measured: report.measured.clone(),
+    };
+    let line = serde_json::to_string(&record)?;
+    let written = OpenOptions::new()
+        .append(true)
+        .open(file)
+        .and_then(|mut file| writeln!(file, "{line}"));
+    written.map_err(|error| {
+        Trouble::new(format!("cannot record in {}: {error}", file.display()))
+            .hint("run it in the root of the repository, or name the file: --record FILE")
+            .into()
+    })
+}

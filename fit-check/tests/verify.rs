@@ -1,0 +1,189 @@
+//! Estimates held against a device that trains: here, with no GPU, Mesa's software device.
+//!
+//! `.ci/run` installs the package `mesa-vulkan-drivers`.
+
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+fn verify(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    command
+        .arg("verify")
+        .args(arguments.split_whitespace())
+        .args(["--format", "json", "--quiet"]);
+    command
+}
+
+fn answer(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+        panic!("no answer: {}", String::from_utf8_lossy(&output.stderr));
+    })
+}
+
+/// Asserts that the step ran on the device, and that allocations, bytes in use, bytes
+/// reserved and what the program names are the same at the end of every phase.
+fn same(arguments: &str) {
+    let output = verify(arguments).output().unwrap();
+    let answer = answer(&output);
+    assert_eq!(answer["ending"]["how"], "trained", "{arguments}: {answer}");
+    let phases = |side: &str| answer[side]["phases"].as_array().cloned().unwrap();
+    let (estimated, measured) = (phases("estimated"), phases("measured"));
+    assert!(
+        measured.len() >= 9,
+        "{arguments}: two steps have nine phases"
+    );
+    assert_eq!(estimated.len(), measured.len(), "{arguments}");
+    for (estimated, measured) in estimated.iter().zip(&measured) {
+        for figure in [
+            "phase",
+            "allocations",
+            "live_bytes",
+            "reserved_bytes",
+            "categories",
+        ] {
+            assert_eq!(
+                estimated[figure], measured[figure],
+                "{arguments}: {figure} after {}",
+                measured["phase"]
+            );
+        }
+    }
+    assert_eq!(output.status.code(), Some(0), "{arguments}");
+}
+
+#[test]
+fn every_family_trains_as_estimated() {
+    for arguments in include_str!("families.txt").lines() {
+        same(arguments);
+    }
+}
+
+#[test]
+fn the_other_families_reserve_as_estimated_in_a_dry_run() {
+    for arguments in include_str!("families_dry.txt").lines() {
+        same(&format!("{arguments} --dry-run"));
+    }
+}
+
+#[test]
+fn large_jobs_reserve_as_estimated_in_a_dry_run() {
+    for arguments in include_str!("large.txt").lines() {
+        same(&format!("{arguments} --dry-run"));
+    }
+}
+
+/// VGG's first fully connected layer has 25,088 x 4,096 weights: 392 MiB, and the device
+/// binds 128 MiB.
+#[test]
+fn a_tensor_that_the_device_cannot_bind_is_reported() {
+    let output = verify("vgg-16 --batch 1 --dry-run").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("an allocation of 392.0 MiB"), "{error}");
+    assert!(
+        error.contains("hint: no buffer of this device is larger than 128.0 MiB"),
+        "{error}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_largest_batch_trains_and_one_more_does_not() {
+    for arguments in ["resnet-20 --memory 100MB", "dcgan --memory 191MB"] {
+        let output = verify(&format!("{arguments} --max-batch"))
+            .output()
+            .unwrap();
+        let answer = answer(&output);
+        let [largest, next] = answer["runs"].as_array().unwrap().as_slice() else {
+            panic!("{arguments}: {answer}");
+        };
+        assert_eq!(largest["ending"]["how"], "trained", "{arguments}: {answer}");
+        assert_ne!(next["ending"]["how"], "trained", "{arguments}: {answer}");
+        let batch = |run: &serde_json::Value| run["batch"].as_u64().unwrap();
+        assert_eq!(batch(next), batch(largest) + 1);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {answer}");
+    }
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_given_up() {
+    let started = Instant::now();
+    let output = verify("resnet-56 --batch 64 --timeout 4").output().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(60));
+    let answer = answer(&output);
+    assert_eq!(answer["ending"]["how"], "timed_out", "{answer}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_killed_is_a_typed_answer() {
+    let mut command = verify("resnet-56 --batch 64");
+    let parent = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The second process trains; the first only described the device.
+    let child = training(parent.id());
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", &child.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = parent.wait_with_output().unwrap();
+    // Before the device was opened there is nothing to report, only an error.
+    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("killed"), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_process_outlives_the_program() {
+    let mut command = verify("resnet-56 --batch 64");
+    let mut parent = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let child = training(parent.id());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while is_there(child) {
+        assert!(Instant::now() < until, "process {child} goes on");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// The process in which `parent` trains, once it has taken memory for that.
+#[cfg(target_os = "linux")]
+fn training(parent: u32) -> u32 {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut seen = Vec::new();
+    loop {
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            let child: u32 = child.parse().unwrap();
+            if !seen.contains(&child) {
+                seen.push(child);
+            }
+        }
+        if let [_probe, training] = seen[..] {
+            return training;
+        }
+        assert!(Instant::now() < until, "no second process: {seen:?}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_there(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // One that has ended and that nobody has asked about yet is a zombie.
+    !stat.is_empty() && !stat.contains(") Z ")
+}

@@ -1,0 +1,104 @@
+//! What attention keeps grows with the square of the sequence, everything else linearly.
+
+use std::collections::BTreeMap;
+
+use estimator::record::Recording;
+use estimator::{Analysis, Bytes, CardSpec, Category, Phase, Runtime, simulate};
+use fit_check::{Watched, training_device};
+use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
+
+/// Each twice the one before.
+const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
+
+/// A fine-tuning step of BERT base with one sequence of `seq` tokens. Published BERT has 512
+/// positions; this one has as many as the longest sequence here, so that nothing but the
+/// sequence changes.
+fn bert(seq: usize) -> Recording {
+    let variant = find("bert-base").unwrap();
+    let request = Request {
+        batch: Some(1),
+        input: Input {
+            seq: Some(seq),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    let config = BertConfig {
+        positions: LENGTHS[3],
+        ..BertConfig::base(job.vocab())
+    };
+    // wgpu lays tensors out without padding, so that sizes are those of the elements.
+    let spec = CardSpec::endless(Runtime::Wgpu);
+    let simulated = simulate(spec, job.precision.float_type(), |run| {
+        let device = training_device(run.device(), &job);
+        train_bert_classifier(&config, &job, &device, 1, &mut Watched(run))
+    });
+    simulated.unwrap().recording
+}
+
+/// The sizes of what the forward pass leaves for the backward pass, each with how often it is
+/// there.
+fn kept(recording: &Recording) -> BTreeMap<Bytes, u64> {
+    let marks = &recording.marks;
+    let forward = marks.iter().rposition(|mark| mark.phase == Phase::Forward);
+    let categories = Analysis::of(recording).categories;
+    let mut sizes = BTreeMap::new();
+    for (buffer, category) in categories.buffers_at(forward.unwrap()) {
+        if category == Category::Activations {
+            *sizes.entry(recording.buffer(buffer).bytes).or_default() += 1;
+        }
+    }
+    sizes
+}
+
+fn total(kept: &BTreeMap<Bytes, u64>) -> i64 {
+    kept.iter()
+        .map(|(bytes, n)| bytes.0 as i64 * *n as i64)
+        .sum()
+}
+
+/// If `a + b s + c s^2` bytes are kept of `s` tokens, then doubling `s` and subtracting twice
+/// what was kept before leaves `2 c s^2 - a`, whatever `b` is; and the differences of that are
+/// `6 c s^2` and `24 c s^2`. Nothing of higher order, and nothing that is none of the three,
+/// leaves them at one to four.
+#[test]
+fn kept_bytes_are_quadratic_in_the_sequence() {
+    let kept = LENGTHS.map(|seq| total(&kept(&bert(seq))));
+    let doubled: Vec<_> = kept.windows(2).map(|pair| pair[1] - 2 * pair[0]).collect();
+    let [first, second] = [doubled[1] - doubled[0], doubled[2] - doubled[1]];
+    assert_eq!(second, 4 * first);
+    // 12 layers of 12 heads keep matrices of `s` by `s` fp32 numbers, and nothing else is
+    // quadratic: `c` is a whole number of such matrices.
+    let matrices = 12 * 12 * 4;
+    let seq = LENGTHS[0] as i64;
+    assert_eq!(first % (6 * seq * seq * matrices), 0);
+    assert!(first > 0);
+}
+
+/// Buffer by buffer: those of attention are four times as large of twice the tokens, and all
+/// others twice as large, or as large as before.
+#[test]
+fn only_attention_matrices_are_quadratic() {
+    for pair in LENGTHS.windows(2) {
+        let [few, more] = [bert(pair[0]), bert(pair[1])];
+        assert_eq!(few.events.len(), more.events.len(), "the same calls");
+        let forward = few
+            .marks
+            .iter()
+            .rposition(|mark| mark.phase == Phase::Forward);
+        let categories = Analysis::of(&few).categories;
+        for (buffer, category) in categories.buffers_at(forward.unwrap()) {
+            if category != Category::Activations {
+                continue;
+            }
+            let [before, after] = [&few, &more].map(|recording| recording.buffer(buffer).bytes);
+            // 12 heads, each with an fp32 number for each pair of tokens.
+            let matrix = before.0 == (12 * pair[0] * pair[0] * 4) as u64;
+            match after.0 / before.0 {
+                1 | 2 => assert_eq!(after.0 % before.0, 0),
+                growth => assert!(matrix && growth == 4, "{before} became {after}"),
+            }
+        }
+    }
+}
