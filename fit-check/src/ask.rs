@@ -3,10 +3,11 @@
 use std::str::FromStr;
 
 use estimator::{Bytes, CardSpec, Gpu, Runtime};
-use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
+use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli;
+use crate::own::{self, Comparison, Origin, Subject};
 use crate::trouble::{Trouble, either};
 
 /// A card that a job is to fit on.
@@ -27,9 +28,13 @@ impl Card {
 
 /// A training job and the cards that it is to fit on.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Ask<M = Subject> {
     /// The model.
-    pub variant: Variant,
+    pub model: M,
+    /// Where it is from.
+    pub origin: Origin,
+    /// How its weights file agrees with its network.
+    pub comparison: Option<Comparison>,
     /// Its training step.
     pub job: Job,
     /// The runtime that is simulated.
@@ -45,10 +50,27 @@ impl Ask {
     ///
     /// A value that cannot be, with what would help.
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
-        let (variant, job) = training_job(&raw.model, &raw.step, batch)?;
+        let (model, origin) = own::find(&raw.model)?;
+        let mut ask = Self::of(model, raw, batch)?;
+        ask.comparison = own::compare(&ask.model, &origin, &ask.job)?;
+        ask.origin = origin;
+        Ok(ask)
+    }
+}
+
+impl<M: Model> Ask<M> {
+    /// As [`Ask::new`], of a `model` that is at hand.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be, with what would help.
+    pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
+        let job = training_job(&model, &raw.step, batch)?;
         let runtime = choice("--runtime", &raw.cards.runtime, Runtime::VARIANTS)?;
         Ok(Self {
-            variant,
+            model,
+            origin: Origin::default(),
+            comparison: None,
             job,
             runtime,
             cards: cards(&raw.cards, runtime)?,
@@ -85,12 +107,12 @@ impl Batch<'_> {
     };
 }
 
-/// The training job that `model`, `raw` and `batch` name.
+/// The training job of `model` that `raw` and `batch` name.
 ///
 /// # Errors
 ///
 /// A value that cannot be, with what would help.
-pub fn training_job(model: &str, raw: &cli::Step, batch: Batch) -> Result<(Variant, Job), Trouble> {
+pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, Trouble> {
     if batch.samples.is_some() && batch.tokens.is_some() {
         return Err(
             Trouble::new("--batch and --tokens exclude each other").hint(
@@ -98,7 +120,6 @@ pub fn training_job(model: &str, raw: &cli::Step, batch: Batch) -> Result<(Varia
             ),
         );
     }
-    let variant = model_zoo::find(model)?;
     let request = Request {
         batch: size("--batch", batch.samples)?,
         tokens: size("--tokens", batch.tokens)?,
@@ -118,11 +139,24 @@ pub fn training_job(model: &str, raw: &cli::Step, batch: Batch) -> Result<(Varia
         accumulate: size("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
+        lora: lora(raw)?,
     };
-    let job = request.resolve(&variant)?;
-    model_zoo::check(&variant, &job)?;
-    countable(&variant, &job)?;
-    Ok((variant, job))
+    let job = request.resolve(model)?;
+    model.check(&job)?;
+    countable(model.name(), &job)?;
+    Ok(job)
+}
+
+fn lora(raw: &cli::Step) -> Result<Option<LoraRequest>, Trouble> {
+    let Some(rank) = size("--lora", raw.lora.as_deref())? else {
+        return Ok(None);
+    };
+    let targets = raw.lora_targets.iter().flat_map(|names| names.split(','));
+    Ok(Some(LoraRequest {
+        rank,
+        targets: targets.map(|name| name.trim().to_lowercase()).collect(),
+        base: choice("--lora-base", &raw.lora_base, BaseFormat::VARIANTS)?,
+    }))
 }
 
 fn cards(raw: &cli::Cards, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
@@ -213,7 +247,7 @@ pub(crate) fn image(text: &str) -> Result<[usize; 2], Trouble> {
 const WIDEST: u64 = 1 << 14;
 
 /// Whether the sizes of the step's tensors can be counted in 64 bits.
-fn countable(variant: &Variant, job: &Job) -> Result<(), Trouble> {
+fn countable(model: &str, job: &Job) -> Result<(), Trouble> {
     let [height, width] = job.input.image.unwrap_or([1, 1]);
     let sizes = [
         Some(height),
@@ -232,8 +266,7 @@ fn countable(variant: &Variant, job: &Job) -> Result<(), Trouble> {
     match elements {
         Some(elements) if elements < 1 << 60 => Ok(()),
         _ => Err(Trouble::new(format!(
-            "the tensors of {} would have more bytes than 64 bits can count",
-            variant.name
+            "the tensors of {model} would have more bytes than 64 bits can count"
         ))
         .hint("make --batch, --image or --seq smaller")),
     }

@@ -170,7 +170,8 @@ pub struct Gpus {
 /// A training job and the cards that it is to fit on.
 #[derive(Debug, Args)]
 pub struct Job {
-    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them)
+    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
+    /// safetensors file or its index, a config.json, or a folder with them
     pub model: String,
     /// How it is trained.
     #[command(flatten)]
@@ -213,6 +214,20 @@ pub struct Step {
     /// Do not train the parameters below this path (repeatable)
     #[arg(long, value_name = "PREFIX")]
     pub freeze: Vec<String>,
+    /// Train low-rank adapters of this rank in place of the weights
+    #[arg(long, value_name = "RANK", allow_hyphen_values = true)]
+    pub lora: Option<String>,
+    /// The projections with adapters, for instance q,v [default: those of PEFT]
+    #[arg(long, value_name = "NAMES", requires = "lora")]
+    pub lora_targets: Option<String>,
+    /// The frozen weights beside adapters: dense (as --precision says), 8bit, 4bit
+    #[arg(
+        long,
+        default_value = "dense",
+        value_name = "FORMAT",
+        requires = "lora"
+    )]
+    pub lora_base: String,
 }
 
 /// Cards, simulated.

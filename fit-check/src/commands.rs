@@ -9,6 +9,9 @@ mod verify;
 
 use std::process::ExitCode;
 
+use model_zoo::Model;
+
+use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
 use crate::measure;
 
@@ -36,6 +39,25 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
         Command::Page(raw) => page::run(&raw)?,
+    };
+    Ok(ExitCode::from(status))
+}
+
+/// As [`run`], for a program that has a model of its own beside those of the zoo: it is meant
+/// where its name is typed.
+///
+/// # Errors
+///
+/// It could not be told: bad input, or a fault.
+pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode> {
+    let status = match &cli.command {
+        Command::Estimate(raw) if raw.job.model == model.name() => {
+            estimate::answer(raw, &Ask::of(model, &raw.job, estimate::batch(raw))?)?
+        }
+        Command::MaxBatch(raw) if raw.job.model == model.name() => {
+            max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::ONE)?)?
+        }
+        _ => return run(cli),
     };
     Ok(ExitCode::from(status))
 }

@@ -1,7 +1,9 @@
 //! How answers look. A new format is one file here and one line in [`render`].
 
+mod comparison;
 mod csv;
 mod json;
+mod lower_bound;
 pub(crate) mod markdown;
 pub(crate) mod page;
 pub(crate) mod pages;

@@ -1,6 +1,6 @@
 //! Measurements that were kept: `data/records.jsonl`, one in each line.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
@@ -71,7 +71,7 @@ pub fn append(file: &Path, report: &VerifyReport) -> anyhow::Result<()> {
         burn: asked.burn.clone(),
         device: report.device.clone(),
         mode: report.mode,
-        model: asked.model.into(),
+        model: asked.model.clone(),
         batch: asked.batch.unwrap_or_default(),
         precision: asked.precision,
         optimizer: asked.optimizer,
@@ -80,13 +80,26 @@ pub fn append(file: &Path, report: &VerifyReport) -> anyhow::Result<()> {
         measured: report.measured.clone(),
     };
     let line = serde_json::to_string(&record)?;
-    let written = OpenOptions::new()
-        .append(true)
-        .open(file)
-        .and_then(|mut file| writeln!(file, "{line}"));
-    written.map_err(|error| {
-        Trouble::new(format!("cannot record in {}: {error}", file.display()))
-            .hint("run it in the root of the repository, or name the file: --record FILE")
-            .into()
-    })
+    let written = open(file).and_then(|mut file| writeln!(file, "{line}"));
+    Ok(written.map_err(|error| unwritable(file, &error))?)
+}
+
+/// Whether `file` can be appended to, before any work is done for it.
+///
+/// # Errors
+///
+/// It cannot: records belong to the repository.
+pub fn check(file: &Path) -> Result<(), Trouble> {
+    open(file)
+        .map(drop)
+        .map_err(|error| unwritable(file, &error))
+}
+
+fn open(file: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).open(file)
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> Trouble {
+    Trouble::new(format!("cannot record in {}: {error}", file.display()))
+        .hint("run it in the root of the repository, or name the file: --record FILE")
 }

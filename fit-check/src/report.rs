@@ -4,12 +4,13 @@ use estimator::{
     Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
     PhaseMemory, Provenance,
 };
-use model_zoo::{Input, Job, OptimizerKind, Precision, Variant};
+use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision, Variant};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, Card};
 use crate::comparison::{Errors, Figures};
 use crate::measure::{DeviceReport, Ending, Mode};
+use crate::own::Comparison;
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -54,7 +55,7 @@ pub struct Asked {
     /// Version of this interface.
     pub schema: u32,
     /// The model's name.
-    pub model: &'static str,
+    pub model: String,
     /// Samples in a batch; not where the batch is the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
@@ -78,6 +79,12 @@ pub struct Asked {
     /// Path prefixes that are not trained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
+    /// Low-rank adapters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Adapters>,
+    /// How the model's weights file agrees with its network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Comparison>,
     /// The burn that it speaks of.
     pub burn: Burn,
 }
@@ -88,20 +95,23 @@ fn is_one(count: &usize) -> bool {
 
 impl Asked {
     /// Of `ask`, with its batch or without.
-    pub fn new(ask: &Ask, batch: Option<usize>) -> Self {
-        Self::of(&ask.variant, &ask.job, ask.runtime, batch)
+    pub fn new<M: Model>(ask: &Ask<M>, batch: Option<usize>) -> Self {
+        Self {
+            weights: ask.comparison.clone(),
+            ..Self::of(&ask.model, &ask.job, ask.runtime, batch)
+        }
     }
 
     /// Of a job on a runtime, with its batch or without.
     pub fn of(
-        variant: &Variant,
+        model: &impl Model,
         job: &Job,
         runtime: estimator::Runtime,
         batch: Option<usize>,
     ) -> Self {
         Self {
             schema: SCHEMA,
-            model: variant.name,
+            model: model.name().into(),
             batch,
             tokens: batch.zip(job.input.tokens()).map(|(b, t)| b * t),
             precision: job.precision,
@@ -111,7 +121,30 @@ impl Asked {
             accumulate: job.accumulate,
             checkpointing: job.checkpointing,
             freeze: job.freeze.clone(),
+            lora: job.lora.as_ref().map(Adapters::new),
+            weights: None,
             burn: Burn::this(),
+        }
+    }
+}
+
+/// Low-rank adapters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Adapters {
+    /// Their rank.
+    pub rank: usize,
+    /// The projections that have one.
+    pub targets: Vec<&'static str>,
+    /// The format of the frozen weights.
+    pub base: BaseFormat,
+}
+
+impl Adapters {
+    fn new(lora: &Lora) -> Self {
+        Self {
+            rank: lora.rank,
+            targets: lora.targets.clone(),
+            base: lora.base,
         }
     }
 }
@@ -221,7 +254,7 @@ pub struct EstimateReport {
 
 impl EstimateReport {
     /// From what was asked, what came out, and whether it fits on each card.
-    pub fn new(ask: &Ask, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
+    pub fn new<M: Model>(ask: &Ask<M>, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
         let overhead = overhead(ask);
         Self {
             asked: Asked::new(ask, Some(ask.job.batch)),
@@ -250,7 +283,7 @@ impl EstimateReport {
 
 /// What a process costs beside the pools on the first card that was named, or on one like
 /// the endless card.
-fn overhead(ask: &Ask) -> Bytes {
+fn overhead<M: Model>(ask: &Ask<M>) -> Bytes {
     match ask.cards.first() {
         Some(card) => card.spec.taken,
         None => Overhead::of(ask.endless().multiprocessors).cautious_bytes,

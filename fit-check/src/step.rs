@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::{Device, Tensor};
 use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, simulate};
-use model_zoo::{Job, Precision, Variant, Watcher};
+use model_zoo::{Job, Model, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
 /// is that of the second.
@@ -48,15 +48,6 @@ pub(crate) fn estimator_phase(phase: model_zoo::Phase) -> estimator::Phase {
     }
 }
 
-/// The float type of what a step creates.
-pub fn float_type(precision: Precision) -> FloatDType {
-    match precision {
-        Precision::Fp32 => FloatDType::F32,
-        Precision::Fp16 | Precision::Mixed => FloatDType::F16,
-        Precision::Bf16 => FloatDType::BF16,
-    }
-}
-
 /// `device` as `job` wants it: with autodiff, and with checkpointing if it asks for it.
 pub fn training_device(device: Device, job: &Job) -> Device {
     let device = device.autodiff();
@@ -66,27 +57,27 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// Trains `variant` as `job` says on a card like `spec`.
+/// Trains `model` as `job` says on a card like `spec`.
 ///
 /// # Errors
 ///
 /// The step panicked, or the card does not offer the number format.
 pub fn simulate_step(
-    variant: &Variant,
+    model: &(impl Model + Sync),
     job: &Job,
     spec: CardSpec,
 ) -> Result<Simulated, estimator::Error> {
-    simulate(spec, float_type(job.precision), |run| {
+    simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), job);
-        model_zoo::train(variant, job, &device, STEPS, &mut Watched(run))
+        model.train(job, &device, STEPS, &mut Watched(run))
     })
 }
 
 /// A training step at any batch.
 #[derive(Clone, Copy, Debug)]
-pub struct AnyBatch<'a> {
+pub struct AnyBatch<'a, M> {
     /// The model.
-    pub variant: &'a Variant,
+    pub model: &'a M,
     /// Its training step; the batch is another each time.
     pub job: &'a Job,
 }
@@ -95,7 +86,7 @@ pub struct AnyBatch<'a> {
 /// the batch can be left out.
 const PROPOSING: u64 = 2;
 
-impl AnyBatch<'_> {
+impl<M: Model + Sync> AnyBatch<'_, M> {
     /// How the step grows with the batch on cards like `endless`, if it does so evenly.
     ///
     /// # Errors
@@ -108,12 +99,12 @@ impl AnyBatch<'_> {
     }
 }
 
-impl Program for AnyBatch<'_> {
+impl<M: Model + Sync> Program for AnyBatch<'_, M> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
         let job = Job {
             batch: batch as usize,
             ..self.job.clone()
         };
-        simulate_step(self.variant, &job, spec)
+        simulate_step(self.model, &job, spec)
     }
 }

@@ -1,6 +1,7 @@
 //! Bad input: what happened, to which value, and what to do.
 
 use std::fmt;
+use std::path::Path;
 
 use estimator::SizeError;
 
@@ -25,19 +26,34 @@ impl Trouble {
         self.hint = Some(hint.into());
         self
     }
+
+    /// Says that the file at `path` is what it is about.
+    pub fn of(mut self, path: &Path) -> Self {
+        self.error = format!("{}: {}", path.display(), self.error);
+        self
+    }
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.error)?;
+        write!(f, "error: {}", printable(&self.error))?;
         match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
+            Some(hint) => write!(f, "\nhint: {}", printable(hint)),
             None => Ok(()),
         }
     }
 }
 
 impl std::error::Error for Trouble {}
+
+/// `text` without what would drive a terminal: names in files can hold anything.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
 
 /// A list as people read it: `a, b or c`.
 pub fn either<T: fmt::Display>(items: &[T]) -> String {
@@ -68,9 +84,22 @@ impl From<model_zoo::Error> for Trouble {
                 [] => format!("{model} has no sizes of its own"),
                 _ => format!("what {model} has: {}", applicable.join(", ")),
             }),
+            model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
+                "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
+            ),
             model_zoo::Error::Size { what, must, .. } => {
                 Self::new(text).hint(format!("make {what} {must}"))
             }
+            model_zoo::Error::NotJson(_) => {
+                Self::new(text).hint("a config.json is one JSON object, as transformers writes it")
+            }
+            model_zoo::Error::Field { field, must, .. } => {
+                Self::new(text).hint(format!("make `{field}` {must}"))
+            }
+            model_zoo::Error::Unsupported { supported, .. } => Self::new(text).hint(format!(
+                "supported is {}; a weights file beside it can be measured without its network",
+                either(&supported)
+            )),
         }
     }
 }

@@ -17,9 +17,15 @@ pub enum Error {
         /// The option, as it is typed.
         option: &'static str,
         /// The model's name.
-        model: &'static str,
+        model: String,
         /// The options that do apply.
         applicable: Vec<&'static str>,
+    },
+    /// The network has no projections that adapters are usual for.
+    #[error("low-rank adapters are not known for {model}")]
+    NoAdapters {
+        /// The model's name.
+        model: String,
     },
     /// A size that the network cannot work with.
     #[error("{what} must be {must}, not {got}")]
@@ -30,5 +36,26 @@ pub enum Error {
         must: String,
         /// What it is.
         got: String,
+    },
+    /// A `config.json` that cannot be read.
+    #[error("the configuration is not JSON: {0}")]
+    NotJson(String),
+    /// A field of a `config.json` that does not hold what it must.
+    #[error("`{field}` of the configuration must be {must}, not {got}")]
+    Field {
+        /// Its name.
+        field: String,
+        /// What it must hold.
+        must: String,
+        /// What it holds.
+        got: String,
+    },
+    /// A `config.json` of a network that the zoo does not have.
+    #[error("the configuration has {what}, which is not supported")]
+    Unsupported {
+        /// The field and its value.
+        what: String,
+        /// What is supported in its place.
+        supported: Vec<String>,
     },
 }

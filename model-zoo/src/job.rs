@@ -5,10 +5,11 @@ use burn::optim::{
     AdaGradConfig, AdafactorConfig, AdamConfig, AdamWConfig, AdanConfig, LambConfig, LionConfig,
     ModuleOptimizer, MuonConfig, RmsPropConfig, SgdConfig, momentum::MomentumConfig,
 };
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Variant};
+use crate::lora::projections;
+use crate::{Error, Lora, LoraRequest, Model};
 
 /// The number formats of a training step.
 #[derive(
@@ -38,6 +39,17 @@ pub enum Precision {
     /// 16-bit weights, activations and gradients with fp32 master weights and
     /// optimizer state (Micikevicius et al. 2018, arXiv 1710.03740).
     Mixed,
+}
+
+impl Precision {
+    /// The float type of what a step creates.
+    pub fn float_type(self) -> FloatDType {
+        match self {
+            Self::Fp32 => FloatDType::F32,
+            Self::Fp16 | Self::Mixed => FloatDType::F16,
+            Self::Bf16 => FloatDType::BF16,
+        }
+    }
 }
 
 /// The optimizers of burn-optim, by the names that people type.
@@ -159,13 +171,13 @@ pub struct Input {
 }
 
 impl Input {
-    /// `self` where given, else the `variant`'s own sizes.
+    /// `self` where given, else the sizes of the `model`'s recipe.
     ///
     /// # Errors
     ///
     /// A size is given that means nothing for this network, or is zero.
-    pub fn resolve(self, variant: &Variant) -> Result<Self, Error> {
-        let own = variant.input;
+    pub fn resolve(self, model: &impl Model) -> Result<Self, Error> {
+        let own = model.recipe().input;
         let pick = |option: &'static str, given: Option<usize>, default: Option<usize>| match (
             given, default,
         ) {
@@ -177,7 +189,7 @@ impl Input {
             (Some(given), Some(_)) => Ok(Some(given)),
             (Some(_), None) => Err(Error::NotApplicable {
                 option,
-                model: variant.name,
+                model: model.name().into(),
                 applicable: own.applicable(),
             }),
             (None, default) => Ok(default),
@@ -215,7 +227,7 @@ impl Input {
     }
 }
 
-/// What somebody asks for; what is left out is the variant's published recipe.
+/// What somebody asks for; what is left out is the model's own recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Samples in a batch.
@@ -234,6 +246,8 @@ pub struct Request {
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
+    /// Low-rank adapters, which are trained in place of the weights.
+    pub lora: Option<LoraRequest>,
 }
 
 /// A request with every gap filled: what a training step is made from.
@@ -253,20 +267,24 @@ pub struct Job {
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
+    /// Low-rank adapters, which are trained in place of the weights.
+    pub lora: Option<Lora>,
 }
 
 impl Request {
-    /// Fills the gaps with the published recipe of `variant`.
+    /// Fills the gaps with the recipe of `model`.
     ///
     /// # Errors
     ///
-    /// A size that means nothing for this network, or is zero; fewer tokens than one sample has.
-    pub fn resolve(&self, variant: &Variant) -> Result<Job, Error> {
-        let input = self.input.resolve(variant)?;
+    /// A size or adapters that mean nothing for this network, or a size of zero; fewer tokens
+    /// than one sample has.
+    pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
+        let recipe = model.recipe();
+        let input = self.input.resolve(model)?;
         let batch = match (self.batch, self.tokens) {
             (Some(batch), _) => batch,
-            (None, Some(tokens)) => samples(tokens, &input, variant)?,
-            (None, None) => variant.batch,
+            (None, Some(tokens)) => samples(tokens, &input, model)?,
+            (None, None) => recipe.batch,
         };
         if batch == 0 {
             return Err(Error::Size {
@@ -278,20 +296,31 @@ impl Request {
         Ok(Job {
             batch,
             precision: self.precision,
-            optimizer: self.optimizer.unwrap_or(variant.optimizer),
+            optimizer: self.optimizer.unwrap_or(recipe.optimizer),
             input,
             accumulate: self.accumulate.max(1),
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
+            lora: self.lora(model)?,
         })
+    }
+
+    fn lora(&self, model: &impl Model) -> Result<Option<Lora>, Error> {
+        match (&self.lora, model.file().and_then(projections)) {
+            (None, _) => Ok(None),
+            (Some(lora), Some(projections)) => lora.resolve(projections).map(Some),
+            (Some(_), None) => Err(Error::NoAdapters {
+                model: model.name().into(),
+            }),
+        }
     }
 }
 
 /// As many samples of `input` as have at most `tokens`.
-fn samples(tokens: usize, input: &Input, variant: &Variant) -> Result<usize, Error> {
+fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Error> {
     let each = input.tokens().ok_or_else(|| Error::NotApplicable {
         option: "--tokens",
-        model: variant.name,
+        model: model.name().into(),
         applicable: input.applicable(),
     })?;
     match tokens / each {

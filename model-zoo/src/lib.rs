@@ -12,21 +12,29 @@
 
 mod blocks;
 mod classify;
+mod configured;
 mod error;
 mod job;
+mod lora;
 mod mixed;
+mod model;
 mod networks;
 #[cfg(test)]
 mod toy;
 mod trainee;
 mod variant;
 mod watcher;
+mod weights;
 
+pub use configured::{Configured, PublishedTensor, PublishedTensors, published_tensors};
 pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
+pub use lora::{BaseFormat, Lora, LoraRequest};
+pub use model::{Model, Recipe};
 pub use networks::{
     BertConfig, Network, check, find, frozen_paths, train, train_bert_classifier, variants,
 };
 pub use trainee::{Batch, Trainee, frozen, supervised};
 pub use variant::{Counts, Variant};
 pub use watcher::{Phase, Unwatched, Watcher};
+pub use weights::{WeightTensor, Weights};

@@ -45,7 +45,7 @@ pub trait Network {
 
 macro_rules! zoo {
     ($($file:ident :: $network:ident),+ $(,)?) => {
-        $(mod $file;)+
+        $(pub(crate) mod $file;)+
 
         /// Every variant of the zoo, family by family.
         pub fn variants() -> Vec<Variant> {

@@ -23,7 +23,8 @@ pub struct Trainee<M: Module> {
 }
 
 impl<M: Module> Trainee<M> {
-    /// `module` under the optimizer that `job` names; what `job` freezes gets no gradient.
+    /// `module` under the optimizer that `job` names, with the adapters that it wants; what
+    /// `job` freezes gets no gradient.
     pub fn new(module: M, job: &Job) -> Self {
         Self::named("", module, job)
     }
@@ -31,6 +32,10 @@ impl<M: Module> Trainee<M> {
     /// One of several modules of a training step: as [`Trainee::new`], but paths of
     /// parameters begin with `name`.
     pub fn named(name: &'static str, module: M, job: &Job) -> Self {
+        let module = match &job.lora {
+            Some(lora) => lora.adapt(module, job.precision),
+            None => module,
+        };
         let module = frozen(module, &below(name, &job.freeze));
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
@@ -237,7 +242,7 @@ where
     B: Batch,
     W: Watcher,
 {
-    let mut trainee = Trainee::new(module, job);
+    let mut trainee = Trainee::new(watcher.start(module), job);
     trainee.show(watcher);
     watcher.end(Phase::Init)?;
     for _ in 0..steps {

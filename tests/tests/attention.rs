@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use estimator::record::Recording;
 use estimator::{Analysis, Bytes, CardSpec, Category, Phase, Runtime, simulate};
-use fit_check::{Watched, float_type, training_device};
+use fit_check::{Watched, training_device};
 use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
 
 /// Each twice the one before.
@@ -30,7 +30,7 @@ fn bert(seq: usize) -> Recording {
     };
     // wgpu lays tensors out without padding, so that sizes are those of the elements.
     let spec = CardSpec::endless(Runtime::Wgpu);
-    let simulated = simulate(spec, float_type(job.precision), |run| {
+    let simulated = simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), &job);
         train_bert_classifier(&config, &job, &device, 1, &mut Watched(run))
     });

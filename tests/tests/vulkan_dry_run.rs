@@ -7,7 +7,7 @@
 
 use cubecl_server::dry_run::DryRun;
 use estimator::{Bytes, CardSpec, Phase, Runtime, simulate};
-use fit_check::{STEPS, Watched, float_type, training_device};
+use fit_check::{STEPS, Watched, training_device};
 use model_zoo::{OptimizerKind, Request};
 
 /// Live allocations and MiB in use after: init; forward, backward and optimizer of step one;
@@ -44,7 +44,7 @@ fn resnet_50_is_what_the_driver_saw() {
         alignment: 64,
         ..CardSpec::endless(Runtime::Wgpu)
     };
-    let simulated = simulate(card, float_type(job.precision), |run| {
+    let simulated = simulate(card, job.precision.float_type(), |run| {
         let _dry_run = DryRun::new();
         let device = training_device(run.device(), &job);
         model_zoo::train(&variant, &job, &device, STEPS, &mut Watched(run))

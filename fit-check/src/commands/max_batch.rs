@@ -1,10 +1,12 @@
 //! Largest batch per card.
 
 use estimator::largest_batch;
+use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::ask::{Ask, Batch};
 use crate::cli;
+use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
@@ -14,6 +16,12 @@ use crate::trouble::Trouble;
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let ask = Ask::new(&raw.job, Batch::ONE)?;
+    need_network(&ask.model, &ask.origin, "max-batch")?;
+    answer(raw, &ask)
+}
+
+/// Runs the command for `ask`, whose batch does not matter.
+pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Result<u8> {
     if ask.cards.is_empty() {
         return Err(Trouble::new("max-batch needs a card")
             .hint(
@@ -25,10 +33,10 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
-        ask.variant.name
+        ask.model.name()
     ));
     let program = AnyBatch {
-        variant: &ask.variant,
+        model: &ask.model,
         job: &ask.job,
     };
     let scaling = program.scaling(&ask.endless()).map_err(Trouble::from)?;
@@ -40,7 +48,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     }
     progress.done();
     let report = MaxBatchReport {
-        asked: Asked::new(&ask, None),
+        asked: Asked::new(ask, None),
         cards,
     };
     output::write(&report, &raw.output)?;

@@ -5,14 +5,17 @@ mod limit;
 
 use std::time::Duration;
 
-use model_zoo::{Job, Variant};
+use model_zoo::Job;
 
 use super::{FITS, UNKNOWN};
 use crate::ask::{self, Batch};
 use crate::cli;
+use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceName, Mark, Measurement, Mode, Opened, Training};
 use crate::output;
+use crate::own::{self, Subject};
 use crate::progress::Progress;
+use crate::records;
 use crate::step::STEPS;
 use crate::trouble::Trouble;
 
@@ -25,16 +28,22 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
         output::write(&found, &raw.output)?;
         return Ok(if found.is_empty() { UNKNOWN } else { FITS });
     }
+    // Everything that can be wrong in what was typed, before a device is opened.
+    let tolerance = fit::percent(&raw.tolerance)?;
+    let budget = raw.memory.as_deref().map(ask::memory).transpose()?;
+    raw.record.as_deref().map(records::check).transpose()?;
     let proof = Proof::new(raw, patience)?;
-    match &raw.memory {
-        Some(memory) => limit::run(&proof, ask::memory(memory)?, raw),
-        None => fit::run(&proof, raw),
+    match budget {
+        Some(budget) => limit::run(&proof, budget, raw),
+        None => fit::run(&proof, tolerance, raw),
     }
 }
 
 /// A job that is to be proved on a device.
 struct Proof {
-    variant: Variant,
+    model: Subject,
+    /// The model, as it was typed.
+    typed: String,
     job: Job,
     device: DeviceName,
     opened: Opened,
@@ -57,12 +66,16 @@ impl Proof {
                 tokens: None,
             },
         };
-        let (variant, job) = ask::training_job(model, &raw.step, batch)?;
+        let typed = model.clone();
+        let (model, origin) = own::find(&typed)?;
+        need_network(&model, &origin, "verify")?;
+        let job = ask::training_job(&model, &raw.step, batch)?;
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
         Ok(Self {
             opened: measure::probe(device, patience)?,
-            variant,
+            model,
+            typed,
             job,
             device,
             step: raw.step.clone(),
@@ -85,7 +98,7 @@ impl Proof {
         limit: Option<estimator::Bytes>,
     ) -> anyhow::Result<Measurement> {
         let training = Training {
-            model: self.variant.name.into(),
+            model: self.typed.clone(),
             step: self.step.clone(),
             batch: batch as usize,
             mode,

@@ -5,13 +5,15 @@ use std::io::{Read, Write};
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
 use estimator::{Bytes, DeviceDescription};
+use model_zoo::Model;
 
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::watch::Watch;
 use super::{Mode, Opened, Said, Task, Training, process};
 use crate::ask::{self, Batch};
-use crate::step::{STEPS, float_type, training_device};
+use crate::own;
+use crate::step::{STEPS, training_device};
 
 /// Does what the task on stdin says, and ends when whoever gave it goes away.
 ///
@@ -75,15 +77,16 @@ fn train(
     mut device: Device,
     whole: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
-    let (variant, job) = ask::training_job(
-        &training.model,
+    let (model, _) = own::find(&training.model)?;
+    let job = ask::training_job(
+        &model,
         &training.step,
         Batch {
             samples: Some(&training.batch.to_string()),
             tokens: None,
         },
     )?;
-    if let Err(refused) = device.configure(float_type(job.precision)) {
+    if let Err(refused) = device.configure(job.precision.float_type()) {
         say(&Said::Failed(refused.to_string()));
         return Ok(());
     }
@@ -95,7 +98,7 @@ fn train(
     let mut watch = Watch::new(device.clone(), training.sampled, whole, |mark| {
         say(&Said::Mark(Box::new(mark)));
     });
-    if let Err(failed) = model_zoo::train(&variant, &job, &device, STEPS, &mut watch) {
+    if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
         say(&Said::Failed(failed.0));
     }
     Ok(())

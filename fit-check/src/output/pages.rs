@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use estimator::{Breakdown, Category, Limit, Provenance};
+use model_zoo::BaseFormat;
 use strum::IntoEnumIterator;
 
+use super::comparison::lines;
 use super::page::{BAD, FAINT, GOOD, TITLE, bar, columns, grouped, indented, styled};
 use super::{Report, Sheet};
 use crate::report::{
@@ -13,7 +15,7 @@ use crate::report::{
 
 /// `resnet-50, batch 32, 3x224x224, fp32, adam`
 pub(super) fn headline(asked: &Asked) -> String {
-    let mut parts = vec![styled(TITLE, asked.model)];
+    let mut parts = vec![styled(TITLE, &asked.model)];
     if let Some(batch) = asked.batch {
         let tokens = asked.tokens.map(|tokens| tokens as u64);
         parts.push(format!("batch {batch}{}", in_tokens(tokens)));
@@ -38,6 +40,14 @@ pub(super) fn headline(asked: &Asked) -> String {
     if asked.checkpointing {
         parts.push("checkpointing".into());
     }
+    if let Some(lora) = &asked.lora {
+        let base = match lora.base {
+            BaseFormat::Dense => String::new(),
+            base => format!(" over {base} weights"),
+        };
+        let targets = lora.targets.join(",");
+        parts.push(format!("LoRA of rank {} on {targets}{base}", lora.rank));
+    }
     if !asked.freeze.is_empty() {
         parts.push(format!("{} frozen", asked.freeze.join(", ")));
     }
@@ -61,7 +71,11 @@ pub(super) fn burn(asked: &Asked) -> String {
 }
 
 fn assumptions(asked: &Asked) -> String {
-    format!("{}; one optimizer step after the first", burn(asked))
+    let burn = format!("{}; one optimizer step after the first", burn(asked));
+    match &asked.weights {
+        Some(comparison) => format!("{burn}\n{}", lines(comparison)),
+        None => burn,
+    }
 }
 
 fn difference(bytes: i64) -> String {
@@ -197,7 +211,10 @@ impl EstimateReport {
             parameters.tensors
         );
         if parameters.frozen > 0 {
-            let _ = write!(page, ", {} frozen", grouped(parameters.frozen));
+            let all = parameters.trainable + parameters.frozen;
+            let share = 100.0 * parameters.trainable as f64 / all as f64;
+            let frozen = grouped(parameters.frozen);
+            let _ = write!(page, ", {frozen} frozen ({share:.3} % are trained)");
         }
         if parameters.buffers > 0 {
             let _ = write!(

@@ -254,7 +254,8 @@ pub fn train_classifier<W: Watcher>(
     )
 }
 
-fn train_pretraining<W: Watcher>(
+/// Pre-trains `config` on masked words and next sentences.
+pub(crate) fn train_pretraining<W: Watcher>(
     config: &BertConfig,
     job: &Job,
     device: &Device,

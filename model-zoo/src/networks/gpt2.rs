@@ -122,7 +122,8 @@ impl Gpt2 {
     }
 }
 
-fn train_on<W: Watcher>(
+/// Trains `config` to predict the next words.
+pub(crate) fn train_on<W: Watcher>(
     config: &Gpt2Config,
     job: &Job,
     device: &Device,

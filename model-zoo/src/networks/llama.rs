@@ -206,7 +206,8 @@ impl Block {
     }
 }
 
-fn train_on<W: Watcher>(
+/// Trains `config` to predict the next words.
+pub(crate) fn train_on<W: Watcher>(
     config: &LlamaConfig,
     job: &Job,
     device: &Device,

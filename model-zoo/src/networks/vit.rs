@@ -61,6 +61,18 @@ impl VitConfig {
         }
     }
 
+    /// Whether patches fill the images of `job`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] if they do not.
+    pub fn check(&self, job: &Job) -> Result<(), Error> {
+        let patch = self.patch;
+        job.check_image(format!("a multiple of {patch} on both sides"), |sides| {
+            sides.iter().all(|side| side.is_multiple_of(patch))
+        })
+    }
+
     fn layer(&self) -> PreNormConfig {
         PreNormConfig {
             d_model: self.d_model,
@@ -124,7 +136,8 @@ impl Vit {
     }
 }
 
-fn train_on<W: Watcher>(
+/// Trains `config` to classify images.
+pub(crate) fn train_on<W: Watcher>(
     config: &VitConfig,
     job: &Job,
     device: &Device,
@@ -184,16 +197,7 @@ impl Network for Vit {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        let patch = VitConfig::base_16(job.image(), job.classes()).patch;
-        let [height, width] = job.image();
-        if height.is_multiple_of(patch) && width.is_multiple_of(patch) {
-            return Ok(());
-        }
-        Err(Error::Size {
-            what: "--image",
-            must: format!("a multiple of {patch} on both sides"),
-            got: format!("{height}x{width}"),
-        })
+        VitConfig::base_16(job.image(), job.classes()).check(job)
     }
 
     fn train<W: Watcher>(

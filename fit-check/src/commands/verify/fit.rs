@@ -16,8 +16,7 @@ use crate::simulate_step;
 use crate::trouble::Trouble;
 
 /// Runs the job of `proof` on its device and on a simulated card like it.
-pub(super) fn run(proof: &Proof, raw: &cli::Verify) -> anyhow::Result<u8> {
-    let tolerance = percent(&raw.tolerance)?;
+pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::Result<u8> {
     let mode = match raw.dry_run {
         true => Mode::DryRun,
         false => Mode::Real,
@@ -39,7 +38,7 @@ pub(super) fn run(proof: &Proof, raw: &cli::Verify) -> anyhow::Result<u8> {
         && error.within(tolerance);
     let runtime = proof.device.driven.runtime();
     let report = VerifyReport {
-        asked: Asked::of(&proof.variant, &proof.job, runtime, Some(proof.job.batch)),
+        asked: Asked::of(&proof.model, &proof.job, runtime, Some(proof.job.batch)),
         device: run.device.report,
         mode,
         ending: run.ending,
@@ -66,8 +65,7 @@ pub(super) fn run(proof: &Proof, raw: &cli::Verify) -> anyhow::Result<u8> {
 /// that launches take no uniforms.
 fn simulate(proof: &Proof, mode: Mode) -> anyhow::Result<Simulated> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
-    let simulated =
-        simulate_step(&proof.variant, &proof.job, proof.card()).map_err(Trouble::from)?;
+    let simulated = simulate_step(&proof.model, &proof.job, proof.card()).map_err(Trouble::from)?;
     match simulated.outcome() {
         Ok(()) => Ok(simulated),
         Err(refused) => {
@@ -93,7 +91,8 @@ fn overhead(proof: &Proof) -> Option<estimator::Bytes> {
     Some(Overhead::of(multiprocessors).cautious_bytes)
 }
 
-fn percent(text: &str) -> Result<f64, Trouble> {
+/// A share, typed as percent.
+pub(super) fn percent(text: &str) -> Result<f64, Trouble> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
         _ => Err(Trouble::new(format!("`{text}` is no value of --tolerance"))

@@ -27,7 +27,7 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         .into());
     }
     let program = AnyBatch {
-        variant: &proof.variant,
+        model: &proof.model,
         job: &proof.job,
     };
     let scaling = program.scaling(&proof.card()).map_err(Trouble::from)?;
@@ -73,7 +73,7 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         .any(|run| matches!(run.ending, Ending::TimedOut(_)));
     let runtime = proof.device.driven.runtime();
     let report = LimitReport {
-        asked: Asked::of(&proof.variant, &proof.job, runtime, None),
+        asked: Asked::of(&proof.model, &proof.job, runtime, None),
         device: device.clone(),
         budget_bytes: budget,
         overhead_bytes: overhead,

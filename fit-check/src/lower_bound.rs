@@ -1,0 +1,207 @@
+//! The answer for weights whose network is not known: what any training step with them takes
+//! at least.
+
+use estimator::record::Event;
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
+use model_zoo::{Job, Model, OptimizerKind, Precision};
+use serde::Serialize;
+
+use crate::ask::{Ask, Card};
+use crate::own::{Checkpoint, Origin, Subject, Sum};
+use crate::report::{Asked, GpuName};
+use crate::simulate_step;
+use crate::trouble::Trouble;
+
+/// Tensors of a file, counted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    /// What they have in common: a type, or the beginning of their names.
+    pub name: String,
+    /// How many there are.
+    pub tensors: u64,
+    /// Elements of all of them.
+    pub parameters: u64,
+    /// Bytes of them in the file.
+    pub bytes: Bytes,
+}
+
+impl From<(String, Sum)> for Part {
+    fn from((name, sum): (String, Sum)) -> Self {
+        Self {
+            name,
+            tensors: sum.tensors,
+            parameters: sum.elements,
+            bytes: sum.bytes,
+        }
+    }
+}
+
+/// What is on the card when the backward pass of a step has ended, but for its activations.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Held {
+    /// Weights, trained and frozen.
+    pub weights_bytes: Bytes,
+    /// Gradients.
+    pub gradients_bytes: Bytes,
+    /// What the optimizer remembers.
+    pub optimizer_bytes: Bytes,
+    /// The fp32 copies of 16-bit weights.
+    pub master_bytes: Bytes,
+    /// Running statistics and constants.
+    pub buffers_bytes: Bytes,
+    /// Not known without the network.
+    pub activations_bytes: Option<Bytes>,
+}
+
+/// Whether weights fit on a card.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bound {
+    /// The card.
+    pub gpu: GpuName,
+    /// False: not even the weights, gradients and optimizer state do. None: those do, and the
+    /// activations are not known.
+    pub fits: Option<bool>,
+    /// What they leave over, negative if they do not fit.
+    pub headroom_bytes: i64,
+}
+
+/// The answer of `estimate` for weights alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct LowerBound {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// Why the configuration beside the weights was of no use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+    /// The tensors of the file by type.
+    pub dtypes: Vec<Part>,
+    /// The tensors of the file by module.
+    pub modules: Vec<Part>,
+    /// Elements that are trained.
+    pub trainable: u64,
+    /// Elements of weights that are not.
+    pub frozen: u64,
+    /// What is held.
+    pub held: Held,
+    /// In use at the worst moment of the optimizer's step: a lower bound for the whole step.
+    pub at_least_bytes: Bytes,
+    /// Card by card.
+    pub cards: Vec<Bound>,
+}
+
+impl LowerBound {
+    /// Runs the step that `ask` describes, with the weights of `checkpoint`.
+    ///
+    /// # Errors
+    ///
+    /// The step failed, or a card does not offer its number format.
+    pub fn of(ask: &Ask, checkpoint: &Checkpoint) -> Result<Self, Trouble> {
+        let simulated = simulate_step(&ask.model, &ask.job, ask.endless())?;
+        let analysis = Analysis::of(&simulated.recording);
+        let held = held(&simulated, &analysis);
+        let master = master_copies(ask)?;
+        let peak = analysis.timeline.peak(&simulated.recording);
+        let at_least = peak.map_or(Bytes::ZERO, |peak| peak.live);
+        let mut cards = Vec::with_capacity(ask.cards.len());
+        for card in &ask.cards {
+            cards.push(bound(ask, card, at_least)?);
+        }
+        let parts = |sums: Vec<(String, Sum)>| sums.into_iter().map(Part::from).collect();
+        Ok(Self {
+            asked: Asked::new(ask, None),
+            unsupported: ask.origin.unsupported.clone(),
+            dtypes: parts(checkpoint.by_dtype()),
+            modules: parts(checkpoint.by_module()),
+            trainable: simulated.parameters.trainable,
+            frozen: simulated.parameters.frozen,
+            held: Held {
+                weights_bytes: held.parameters,
+                gradients_bytes: held.gradients,
+                optimizer_bytes: held.optimizer.saturating_sub(master),
+                master_bytes: master,
+                buffers_bytes: held.buffers,
+                activations_bytes: None,
+            },
+            at_least_bytes: at_least,
+            cards,
+        })
+    }
+
+    /// Whether it fits on every card that was named; none if that cannot be told.
+    pub fn fits(&self) -> Option<bool> {
+        match self.cards.iter().any(|card| card.fits == Some(false)) {
+            true => Some(false),
+            false if self.cards.is_empty() => Some(true),
+            false => None,
+        }
+    }
+}
+
+/// What is in use when the last backward pass has ended.
+fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
+    let recording = &simulated.recording;
+    let last = recording
+        .marks
+        .iter()
+        .rposition(|mark| mark.phase == Phase::Backward);
+    let position = recording
+        .events
+        .iter()
+        .position(|event| matches!(event, Event::Mark(mark) if Some(*mark) == last));
+    match position {
+        Some(position) => analysis.breakdown(recording, position),
+        None => Breakdown::default(),
+    }
+}
+
+/// The fp32 copies of 16-bit weights: what an optimizer that remembers nothing leaves.
+fn master_copies(ask: &Ask) -> Result<Bytes, Trouble> {
+    if ask.job.precision != Precision::Mixed {
+        return Ok(Bytes::ZERO);
+    }
+    let forgetful = Job {
+        optimizer: OptimizerKind::Sgd,
+        ..ask.job.clone()
+    };
+    let simulated = simulate_step(&ask.model, &forgetful, ask.endless())?;
+    let analysis = Analysis::of(&simulated.recording);
+    Ok(held(&simulated, &analysis).optimizer)
+}
+
+/// Whether the weights fit on `card`: if they are not more than it has, the step is run there,
+/// with its memory in force.
+fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
+    let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
+    let may_fit = at_least <= available
+        && simulate_step(&ask.model, &ask.job, card.spec.clone())?
+            .outcome()
+            .is_ok();
+    Ok(Bound {
+        gpu: GpuName::new(card),
+        fits: match may_fit {
+            true => None,
+            false => Some(false),
+        },
+        headroom_bytes: available.signed_difference(at_least),
+    })
+}
+
+/// Refuses a `model` of which only the weights are known, for a command that needs its step.
+///
+/// # Errors
+///
+/// Only weights are known.
+pub fn need_network(model: &Subject, origin: &Origin, command: &str) -> Result<(), Trouble> {
+    let Subject::Weights(weights) = model else {
+        return Ok(());
+    };
+    let why = match &origin.unsupported {
+        Some(why) => why.clone(),
+        None => format!("{} has no config.json", weights.name()),
+    };
+    Err(
+        Trouble::new(format!("{command} needs a network, and {why}"))
+            .hint("`fit-check estimate` tells what the weights take at least"),
+    )
+}

@@ -1,0 +1,36 @@
+//! How the weights file of somebody's own model agrees with its network.
+
+use std::fmt::Write;
+
+use crate::own::{Comparison, Confidence};
+
+/// `comparison` in indented lines: its confidence, and the first differences of each kind.
+pub fn lines(comparison: &Comparison) -> String {
+    /// Tensors of each kind of difference that are named.
+    const NAMED: usize = 3;
+    let summary = match (comparison.confidence, comparison.differences()) {
+        (Confidence::Medium, _) => "no weights file to compare with".to_string(),
+        (_, 0) => format!(
+            "all {} tensors of the weights file agree",
+            comparison.matching
+        ),
+        (_, differ) => format!(
+            "{} tensors of the weights file agree, {differ} differ",
+            comparison.matching
+        ),
+    };
+    let mut lines = format!("  confidence {}: {summary}", comparison.confidence);
+    for (what, names) in [
+        ("missing", &comparison.missing),
+        ("unexpected", &comparison.unexpected),
+        ("other shape", &comparison.other_shape),
+    ] {
+        for name in names.iter().take(NAMED) {
+            let _ = write!(lines, "\n    {what}: {name}");
+        }
+        if names.len() > NAMED {
+            let _ = write!(lines, "\n    {what}: {} more", names.len() - NAMED);
+        }
+    }
+    lines
+}

@@ -1,0 +1,116 @@
+//! What weights take at least, as a page and as rows.
+
+use std::fmt::Write;
+
+use estimator::Bytes;
+
+use super::page::{BAD, FAINT, TITLE, columns, grouped, styled};
+use super::pages::headline;
+use super::{Report, Sheet};
+use crate::lower_bound::{Bound, LowerBound, Part};
+
+impl LowerBound {
+    fn rows(&self) -> [(&'static str, Bytes); 5] {
+        [
+            ("weights", self.held.weights_bytes),
+            ("gradients", self.held.gradients_bytes),
+            ("optimizer", self.held.optimizer_bytes),
+            ("fp32 copies", self.held.master_bytes),
+            ("buffers", self.held.buffers_bytes),
+        ]
+    }
+}
+
+fn verdict(bound: &Bound, at_least: Bytes) -> String {
+    let name = &bound.gpu.name;
+    match bound.fits {
+        Some(false) => format!(
+            "{} on {name}: at least {at_least}, without any activations",
+            styled(BAD, "does not fit")
+        ),
+        _ => format!(
+            "{} on {name}: {} at most are left for the activations",
+            styled(TITLE, "cannot be told"),
+            Bytes(bound.headroom_bytes.max(0) as u64)
+        ),
+    }
+}
+
+fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Sheet {
+    let rows = parts.iter().map(|part| {
+        vec![
+            part.name.clone(),
+            part.tensors.to_string(),
+            grouped(part.parameters),
+            part.bytes.to_string(),
+        ]
+    });
+    Sheet {
+        title: title.into(),
+        header: vec![kind, "tensors", "parameters", "in the file"],
+        rows: rows.collect(),
+    }
+}
+
+impl Report for LowerBound {
+    fn page(&self) -> String {
+        let mut page = format!("{}\n\n", headline(&self.asked));
+        for bound in &self.cards {
+            let _ = writeln!(page, "  {}", verdict(bound, self.at_least_bytes));
+        }
+        if !self.cards.is_empty() {
+            page.push('\n');
+        }
+        let _ = writeln!(
+            page,
+            "  {}  and the activations, which are not known without the network\n",
+            styled(
+                TITLE,
+                format!("{:<11} {:>10}", "at least", self.at_least_bytes.to_string())
+            )
+        );
+        for (name, bytes) in self.rows() {
+            if bytes.0 > 0 {
+                let _ = writeln!(page, "  {name:<11} {:>10}", bytes.to_string());
+            }
+        }
+        let _ = writeln!(page, "  {:<11} {:>10}", "activations", "unknown");
+        let _ = writeln!(
+            page,
+            "\n  {} trainable parameters{}\n",
+            grouped(self.trainable),
+            match self.frozen {
+                0 => String::new(),
+                frozen => format!(", {} frozen", grouped(frozen)),
+            }
+        );
+        page += &columns(&parts("", "type", &self.dtypes));
+        page.push('\n');
+        page += &columns(&parts("", "module", &self.modules));
+        let note = match &self.unsupported {
+            Some(why) => format!("\n  {why}"),
+            None => "\n  a config.json beside the weights would name the network".into(),
+        };
+        let _ = writeln!(page, "{}", styled(FAINT, note));
+        page
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        let mut held = Sheet {
+            title: "At least".into(),
+            header: vec!["category", "bytes"],
+            rows: Vec::new(),
+        };
+        for (name, bytes) in self.rows() {
+            held.rows.push(vec![name.into(), bytes.0.to_string()]);
+        }
+        held.rows.push(vec!["activations".into(), "unknown".into()]);
+        held.rows
+            .push(vec!["at least".into(), self.at_least_bytes.0.to_string()]);
+        vec![
+            held,
+            parts("Types", "type", &self.dtypes),
+            parts("Modules", "module", &self.modules),
+        ]
+    }
+}

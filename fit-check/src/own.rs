@@ -1,0 +1,160 @@
+//! Models that are not of the zoo: what a path on the command line leads to.
+
+mod checkpoint;
+mod comparison;
+mod header;
+mod load;
+mod place;
+
+use std::path::Path;
+
+use burn::tensor::{Device, FloatDType};
+use estimator::{CardSpec, Runtime, simulate};
+use model_zoo::{
+    Configured, Error, Job, Model, Recipe, Variant, Watcher, Weights, published_tensors,
+};
+
+pub use checkpoint::{Checkpoint, StoredTensor, Sum};
+pub use comparison::{Comparison, Confidence};
+pub use load::{Loaded, Values};
+pub use place::is_path;
+
+use self::place::Place;
+use crate::trouble::{Trouble, either};
+
+/// What is to be trained.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A published network.
+    Published(Box<Variant>),
+    /// A network whose dimensions a `config.json` gives.
+    Configured(Box<Configured>),
+    /// Weights of which no more is known than their names and shapes.
+    Weights(Weights),
+}
+
+impl Model for Subject {
+    fn name(&self) -> &str {
+        match self {
+            Self::Published(variant) => variant.name(),
+            Self::Configured(network) => network.name(),
+            Self::Weights(weights) => weights.name(),
+        }
+    }
+
+    fn recipe(&self) -> Recipe {
+        match self {
+            Self::Published(variant) => variant.recipe(),
+            Self::Configured(network) => network.recipe(),
+            Self::Weights(weights) => weights.recipe(),
+        }
+    }
+
+    fn file(&self) -> Option<&'static str> {
+        match self {
+            Self::Published(variant) => Model::file(&**variant),
+            Self::Configured(network) => network.file(),
+            Self::Weights(weights) => weights.file(),
+        }
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        match self {
+            Self::Published(variant) => variant.check(job),
+            Self::Configured(network) => network.check(job),
+            Self::Weights(weights) => weights.check(job),
+        }
+    }
+
+    fn train<W: Watcher>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        match self {
+            Self::Published(variant) => variant.train(job, device, steps, watcher),
+            Self::Configured(network) => network.train(job, device, steps, watcher),
+            Self::Weights(weights) => weights.train(job, device, steps, watcher),
+        }
+    }
+}
+
+/// What is known of a model beside its training step.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The weights file, if there is one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Why its configuration was of no use, if there is one.
+    pub unsupported: Option<String>,
+}
+
+/// The model that `name` means: a path, or a model of the zoo.
+///
+/// # Errors
+///
+/// There is no such model, or its files cannot be read.
+pub fn find(name: &str) -> Result<(Subject, Origin), Trouble> {
+    if !is_path(name) {
+        let variant = Box::new(model_zoo::find(name)?);
+        return Ok((Subject::Published(variant), Origin::default()));
+    }
+    let place = Place::find(Path::new(name))?;
+    let checkpoint = match place.weights.as_slice() {
+        [] => None,
+        files => Some(Checkpoint::read(files)?),
+    };
+    let unsupported = match &place.config {
+        None => None,
+        Some(path) => match Configured::read(&place.name, &place::read_config(path)?) {
+            Ok(network) => {
+                let origin = Origin {
+                    checkpoint,
+                    unsupported: None,
+                };
+                return Ok((Subject::Configured(Box::new(network)), origin));
+            }
+            Err(Error::Unsupported { what, supported }) if checkpoint.is_some() => Some(format!(
+                "{} has {what}, which is not supported: supported is {}",
+                path.display(),
+                either(&supported)
+            )),
+            Err(error) => return Err(Trouble::from(error).of(path)),
+        },
+    };
+    let Some(checkpoint) = checkpoint else {
+        return Err(place::nothing_in(Path::new(name)));
+    };
+    let weights = Weights::new(&place.name, checkpoint.weight_tensors());
+    let origin = Origin {
+        checkpoint: Some(checkpoint),
+        unsupported,
+    };
+    Ok((Subject::Weights(weights), origin))
+}
+
+/// How the file that the model comes from agrees with its network as `job` builds it.
+///
+/// # Errors
+///
+/// The network cannot be built.
+pub fn compare(
+    subject: &Subject,
+    origin: &Origin,
+    job: &Job,
+) -> Result<Option<Comparison>, Trouble> {
+    let Subject::Configured(network) = subject else {
+        return Ok(None);
+    };
+    let Some(checkpoint) = &origin.checkpoint else {
+        return Ok(Some(Comparison::without_weights()));
+    };
+    let card = CardSpec::endless(Runtime::Cuda);
+    let mut published = None;
+    simulate(card, FloatDType::F32, |run| {
+        published = Some(published_tensors(&**network, job, &run.device()));
+        Ok(())
+    })?;
+    Ok(published.map(|published| Comparison::of(&published, checkpoint)))
+}

@@ -1,0 +1,296 @@
+//! Models that are not of the zoo: weights files that another program wrote, configurations
+//! that were published.
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use estimator::{CardSpec, Estimate, Runtime};
+use fit_check::ask::{Ask, Batch};
+use fit_check::cli::{Cli, Command};
+use fit_check::own::{Checkpoint, Confidence};
+use fit_check::simulate_step;
+
+/// The fixtures; `write.py` among them says where they are from.
+fn own_models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fit-check/tests/own_models")
+}
+
+/// What `fit-check estimate FIXTURE OPTIONS` asks.
+fn ask(fixture: &str, options: &[&str]) -> Ask {
+    let path = own_models().join(fixture);
+    ask_for(path.to_str().unwrap(), options)
+}
+
+/// What `fit-check estimate MODEL OPTIONS` asks.
+fn ask_for(model: &str, options: &[&str]) -> Ask {
+    let mut words = vec!["fit-check", "estimate", model];
+    words.extend(options);
+    let Command::Estimate(raw) = Cli::parse_from(words).command else {
+        unreachable!("the command is estimate");
+    };
+    Ask::new(
+        &raw.job,
+        Batch {
+            samples: raw.batch.as_deref(),
+            tokens: None,
+        },
+    )
+    .unwrap()
+}
+
+fn estimate(ask: &Ask) -> Estimate {
+    let spec = CardSpec::endless(Runtime::Cuda);
+    let simulated = simulate_step(&ask.model, &ask.job, spec.clone()).unwrap();
+    Estimate::of(&simulated, &spec)
+}
+
+/// The counts that `write.py` printed, by numpy.
+#[test]
+fn weights_files_of_another_program_are_counted_exactly() {
+    for (model, tensors, elements, dtypes) in [
+        ("tiny-bert", 41, 22_562, vec!["F32"]),
+        ("tiny-gpt2", 30, 29_696, vec!["F16"]),
+        ("tiny-llama", 21, 24_992, vec!["F16"]),
+        ("tiny-vit", 40, 24_003, vec!["F32"]),
+        ("tiny-resnet", 104, 34_608, vec!["F32", "I64"]),
+    ] {
+        let ask = ask(model, &[]);
+        let checkpoint: &Checkpoint = ask.origin.checkpoint.as_ref().unwrap();
+        assert_eq!(checkpoint.tensors.len(), tensors, "{model}");
+        let sum: u64 = checkpoint.tensors.iter().map(|t| t.elements()).sum();
+        assert_eq!(sum, elements, "{model}");
+        let found = checkpoint.by_dtype();
+        let found: Vec<_> = found.iter().map(|(dtype, _)| dtype.as_str()).collect();
+        assert_eq!(found, dtypes, "{model}");
+        let comparison = ask.comparison.as_ref().unwrap();
+        assert_eq!(comparison.confidence, Confidence::High, "{comparison:?}");
+    }
+}
+
+/// transformers: BertForPreTraining, GPT2LMHeadModel, LlamaForCausalLM; the last two counts
+/// are those of the papers' tables too.
+#[test]
+fn published_configurations_give_the_published_counts() {
+    for (config, parameters) in [
+        ("bert-base-uncased", 110_106_428),
+        ("gpt2", 124_439_808),
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("llama-2-7b", 6_738_415_616),
+    ] {
+        let ask = ask(
+            &format!("published/{config}.json"),
+            &["--batch", "1", "--seq", "16"],
+        );
+        assert_eq!(estimate(&ask).parameters.trainable, parameters, "{config}");
+    }
+}
+
+/// A configuration and the network of the zoo with the same dimensions take the same memory.
+#[test]
+fn a_configuration_is_the_network_of_the_zoo() {
+    let own = ask("published/gpt2.json", &["--batch", "1", "--seq", "128"]);
+    let variant = model_zoo::find("gpt2").unwrap();
+    let spec = CardSpec::endless(Runtime::Cuda);
+    let simulated = simulate_step(&variant, &own.job, spec.clone()).unwrap();
+    assert_eq!(estimate(&own).peak, Estimate::of(&simulated, &spec).peak);
+}
+
+/// What is left of a file when a layer is cut out of its network.
+#[test]
+fn differences_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["model.safetensors", "config.json"] {
+        let from = own_models().join("tiny-bert").join(file);
+        std::fs::copy(from, folder.path().join(file)).unwrap();
+    }
+    let config = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text
+        .replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")
+        .replace("\"vocab_size\": 100", "\"vocab_size\": 101");
+    std::fs::write(&config, text).unwrap();
+    let ask = ask(folder.path().to_str().unwrap(), &[]);
+    let comparison = ask.comparison.unwrap();
+    assert_eq!(comparison.confidence, Confidence::Low);
+    // The sixteen tensors of the second layer.
+    assert_eq!(comparison.unexpected.len(), 16);
+    assert_eq!(
+        comparison.other_shape,
+        ["bert.embeddings.word_embeddings.weight: [100, 32] in the file, [101, 32] expected"]
+    );
+    assert!(comparison.missing.is_empty());
+}
+
+/// Adam remembers two values per parameter (Kingma, Ba 2014), and mixed precision keeps a
+/// copy of four bytes (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a
+/// card without pitched rows, so these are the bytes.
+#[test]
+fn weights_alone_take_what_the_papers_say() {
+    use fit_check::lower_bound::LowerBound;
+    let ask = ask(
+        "weights-only/model.safetensors",
+        &[
+            "--runtime",
+            "wgpu",
+            "--precision",
+            "mixed",
+            "--optimizer",
+            "adam",
+        ],
+    );
+    let checkpoint = ask.origin.checkpoint.clone().unwrap();
+    let bound = LowerBound::of(&ask, &checkpoint).unwrap();
+    let parameters = 64 * 256 + 256 * 128;
+    assert_eq!(bound.trainable, parameters);
+    assert_eq!(bound.held.weights_bytes.0, 2 * parameters);
+    assert_eq!(bound.held.gradients_bytes.0, 2 * parameters);
+    assert_eq!(bound.held.master_bytes.0, 4 * parameters);
+    assert_eq!(bound.held.optimizer_bytes.0, 8 * parameters);
+    assert_eq!(bound.held.activations_bytes, None);
+}
+
+/// An adapter of rank r beside a projection has r (in + out) values. 4,194,304 is what
+/// tloen/alpaca-lora prints for Llama 7B, rank 8, on queries and values.
+#[test]
+fn adapters_have_as_many_values_as_arithmetic_says() {
+    for (model, options, trainable) in [
+        ("llama-2-7b", "--lora 8 --seq 16", 4_194_304),
+        (
+            "llama-2-7b",
+            "--lora 16 --seq 16 --lora-targets q,k,v,o,gate,up,down",
+            32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11_008)),
+        ),
+        // Four heads of 64 for keys and values.
+        (
+            "tinyllama-1.1b",
+            "--lora 8 --seq 16 --lora-base 8bit",
+            22 * 8 * ((2048 + 2048) + (2048 + 256)),
+        ),
+        ("gpt2", "--lora 4 --seq 16", 12 * 4 * (768 + 3 * 768)),
+        // The classifier is trained too.
+        (
+            "bert-base",
+            "--lora 8 --seq 16",
+            12 * 8 * 2 * (768 + 768) + 768 * 2 + 2,
+        ),
+        (
+            "vit-b-16",
+            "--lora 8 --lora-targets o",
+            12 * 8 * (768 + 768) + 768 * 1000 + 1000,
+        ),
+        // Attention to itself in both stacks, and from the decoder to the encoder.
+        (
+            "transformer-base",
+            "--lora 8 --seq 16",
+            3 * 6 * 8 * 2 * (512 + 512),
+        ),
+    ] {
+        let mut words: Vec<_> = options.split(' ').collect();
+        words.extend(["--batch", "1"]);
+        let ask = ask_for(model, &words);
+        let parameters = estimate(&ask).parameters;
+        assert_eq!(parameters.trainable, trainable, "{model}");
+        assert!(parameters.frozen > parameters.trainable, "{model}");
+    }
+}
+
+/// A frozen weight in 8 bits takes a quarter of one in fp32, but for its scales.
+#[test]
+fn a_quantized_base_is_smaller() {
+    let weights = |base| {
+        let options = ["--lora", "8", "--seq", "16", "--lora-base", base];
+        estimate(&ask_for("tinyllama-1.1b", &options))
+            .at_peak
+            .parameters
+    };
+    let (dense, eight, four) = (weights("dense"), weights("8bit"), weights("4bit"));
+    // All but the table of words and the output layer, 2 x 32,000 x 2,048.
+    let projections = 4u64 * (1_100_048_384 - 2 * 32_000 * 2_048);
+    let saved = |small: estimator::Bytes| (dense.0 - small.0) as f64 / projections as f64;
+    assert!((saved(eight) - 3.0 / 4.0).abs() < 0.02, "{}", saved(eight));
+    assert!((saved(four) - 7.0 / 8.0).abs() < 0.04, "{}", saved(four));
+}
+
+/// The values of a file that transformers could have written, seen in the network before its
+/// first step.
+#[test]
+fn weights_are_loaded_before_the_first_step() {
+    use burn::module::{Module, ModuleVisitor, Param};
+    use burn::optim::GradientsParams;
+    use burn::tensor::kind::Basic;
+    use burn::tensor::{Device, Tensor};
+    use fit_check::own::{Loaded, Values};
+    use model_zoo::{Model, Phase, Watcher, published_tensors};
+
+    /// Sums up the values of what a step begins with, and stops there.
+    struct Load {
+        values: Option<Values>,
+        loaded: Loaded,
+        sum: f32,
+    }
+    impl ModuleVisitor for Load {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.sum += param.val().abs().sum().into_scalar::<f32>();
+        }
+    }
+    impl Watcher for Load {
+        type Stop = ();
+        fn start<M: Module>(&mut self, module: M) -> M {
+            let (module, loaded) = self.values.take().unwrap().into_module(module);
+            self.loaded = loaded;
+            module
+        }
+        fn module<M: Module>(&mut self, _: &str, module: &M) {
+            module.visit(self);
+        }
+        fn gradients<M: Module>(&mut self, _: &M, _: &GradientsParams) {}
+        fn input<const D: usize, K: Basic>(&mut self, _: &Tensor<D, K>) {}
+        fn loss(&mut self, _: &Tensor<1>) {}
+        fn end(&mut self, _: Phase) -> Result<(), ()> {
+            Err(())
+        }
+    }
+
+    let device = Device::flex().autodiff();
+    for (model, tensors) in [
+        ("tiny-bert", 41),
+        ("tiny-gpt2", 28),
+        ("tiny-llama", 21),
+        ("tiny-vit", 32),
+    ] {
+        let ask = ask(model, &["--batch", "1"]);
+        let published = published_tensors(&ask.model, &ask.job, &device);
+        let float = ask.job.precision.float_type();
+        let values = Values::open(&own_models().join(model), published, float).unwrap();
+        let mut load = Load {
+            values: Some(values),
+            loaded: Loaded::default(),
+            sum: 0.0,
+        };
+        assert!(ask.model.train(&ask.job, &device, 1, &mut load).is_err());
+        assert_eq!(load.loaded.loaded.len(), tensors, "{model}");
+        assert!(load.loaded.missing.is_empty(), "{model}: {:?}", load.loaded);
+        // All values of the fixtures are zero; those that burn draws are not.
+        assert_eq!(load.sum, 0.0, "{model}");
+    }
+}
+
+/// Of the 34,608 values of the file, 1,208 are running statistics and 17 count batches; the
+/// first convolution and its normalisation have 4 x 3 x 7 x 7 + 2 x 4.
+#[test]
+fn statistics_are_not_trained_and_prefixes_freeze() {
+    use fit_check::lower_bound::LowerBound;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weights.safetensors");
+    std::fs::copy(own_models().join("tiny-resnet/model.safetensors"), &file).unwrap();
+    let bound = |options: &[&str]| {
+        let ask = ask_for(file.to_str().unwrap(), options);
+        let checkpoint = ask.origin.checkpoint.clone().unwrap();
+        LowerBound::of(&ask, &checkpoint).unwrap()
+    };
+    let all = bound(&[]);
+    assert_eq!((all.trainable, all.frozen), (33_383, 0));
+    assert!(all.held.buffers_bytes.0 > 0);
+    let part = bound(&["--freeze", "resnet.embedder"]);
+    assert_eq!((part.trainable, part.frozen), (33_383 - 596, 596));
+}
