@@ -2,7 +2,7 @@
 //!
 //! It runs in a process of its own, so that a driver that crashes, a full card or a step that
 //! hangs ends as a value here: [`measure`] starts the program again as `fit-check measure`,
-//! hands it a [`Task`], and collects what it says, line by line.
+//! hands it a `Task`, and collects what it says, line by line.
 
 mod child;
 mod devices;

@@ -25,7 +25,7 @@ use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
 use crate::blocks::transformer::encoder;
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
-/// How a [`Bert`] is made; the fields are those of a `config.json`.
+/// How a BERT is made; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub struct BertConfig {
     /// Words in the vocabulary: 30,522 (uncased English).
