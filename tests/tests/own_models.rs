@@ -124,6 +124,17 @@ fn differences_are_named() {
 /// Adam remembers two values per parameter (Kingma, Ba 2014), and mixed precision keeps a
 /// copy of four bytes (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a
 /// card without pitched rows, so these are the bytes.
+/// It could be read for ever.
+#[test]
+#[cfg(unix)]
+fn a_link_to_a_device_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("model.safetensors");
+    std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+    let refused = fit_check::own::find(link.to_str().unwrap()).err().unwrap();
+    assert!(refused.to_string().contains("it is no regular file"));
+}
+
 #[test]
 fn weights_alone_take_what_the_papers_say() {
     use fit_check::lower_bound::LowerBound;
