@@ -155,7 +155,9 @@ fn a_run_that_takes_too_long_is_given_up() {
         return;
     }
     let started = Instant::now();
-    let output = verify("resnet-110 --batch 128 --timeout 12").output().unwrap();
+    let output = verify("resnet-110 --batch 128 --timeout 12")
+        .output()
+        .unwrap();
     assert!(started.elapsed() < Duration::from_secs(60));
     let answer = answer(&output);
     assert_eq!(answer["ending"]["how"], "timed_out", "{answer}");
