@@ -1,11 +1,13 @@
 //! What a recording says, after the fact.
 
 mod category;
+mod history;
 mod layers;
 mod lifetimes;
 mod timeline;
 
 pub use category::{Breakdown, Categories, Category};
+pub use history::{History, Moment, PhaseOfStep, Span};
 pub use layers::LayerOf;
 pub use lifetimes::{Lifetime, Lifetimes};
 pub use timeline::{Peak, PhaseMemory, Timeline};

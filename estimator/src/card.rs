@@ -1,28 +1,20 @@
-//! Cards that do not exist.
+//! Cards that do not exist, under burn.
 
-mod cuda;
-mod memory;
-mod properties;
-mod registry;
-mod server;
-mod spec;
-mod storage;
-mod wgpu;
-
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use burn::backend::{DispatchDevice, Rocm, set_default_dtypes};
 use burn::tensor::{BoolDType, Device, DeviceConfig, DeviceError, FloatDType, IntDType};
 use cubecl_common::device_handle::DeviceHandle;
-use cubecl_hip::{AmdDevice, HipRuntime, SlotServer};
+use cubecl_environment::config::logger::LogCrateLevel;
+use cubecl_hip::{AmdDevice, Cards, HipRuntime, SlotServer};
+use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
+use simulated_card::on_the_thread_of;
+pub(crate) use simulated_card::{CardMemory, Ledger, Shared, memory};
+pub use simulated_card::{CardSpec, Pace, Runtime};
 
 use crate::Error;
 use crate::record::Recording;
-pub(crate) use memory::CardMemory;
-pub(crate) use server::{Shared, memory};
-pub use spec::{CardSpec, Runtime};
-pub(crate) use storage::Ledger;
 
 /// A card that does not exist: burn trains on its [`device`](Self::device) as on any other,
 /// and it remembers what was done to its memory.
@@ -40,7 +32,8 @@ impl SimulatedCard {
     /// [`Error::TooManyCards`] after 65,535 cards in one process.
     pub fn new(spec: CardSpec) -> Result<Self, Error> {
         let shared = Shared::new(spec);
-        let index = registry::insert(shared.clone()).ok_or(Error::TooManyCards)?;
+        install();
+        let index = simulated_card::insert(shared.clone()).ok_or(Error::TooManyCards)?;
         Ok(Self { index, shared })
     }
 
@@ -76,15 +69,28 @@ impl SimulatedCard {
         Ok(device)
     }
 
+    /// Switches the card off and on: from here on it is like `spec`, which has the same kernels,
+    /// and its memory is empty. What burn's tuner found out about it stays known.
+    pub(crate) fn restart(&mut self, spec: CardSpec) {
+        // What fusion still holds back of the last program is done before.
+        let _ = self.device().sync();
+        let next = Shared::new(spec);
+        self.shared.becomes(next.clone());
+        let _ = HipRuntime::client(&AmdDevice::new(self.index as usize)).flush();
+        self.shared = next;
+    }
+
     /// Runs `task` on the card's own thread, where each call into the card is made in program
     /// order: what `task` does to the card's memory is the same in every run.
     ///
     /// # Errors
     ///
-    /// [`Error::Panicked`] with the message, if `task` panics.
+    /// `task` panics: [`Error::NoKernel`] if for want of a kernel, else [`Error::Panicked`] with
+    /// the message.
     pub fn run<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send) -> Result<R, Error> {
         let client = HipRuntime::client(&AmdDevice::new(self.index as usize));
         let outcome = client.exclusive(|| {
+            on_the_thread_of(self.shared.clone());
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).map_err(|panic| {
                 let message = panic.downcast_ref::<&str>().map(|text| text.to_string());
                 message
@@ -93,7 +99,7 @@ impl SimulatedCard {
             })
         });
         match outcome {
-            Ok(result) => result.map_err(Error::Panicked),
+            Ok(result) => result.map_err(Error::of_panic),
             Err(error) => Err(Error::Panicked(error.to_string())),
         }
     }
@@ -108,10 +114,36 @@ impl SimulatedCard {
     }
 }
 
+/// Puts simulated cards behind the slot, once.
+fn install() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        // Neither the user's cubecl.toml nor the environment changes a simulation.
+        let mut config = CubeClRuntimeConfig::default();
+        // See `crate::listen`.
+        config.autotune.logger.log = Some(LogCrateLevel::Info);
+        // A candidate takes the same time whenever it is tried, so once is enough.
+        config.autotune.bench.min_samples = 1;
+        config.autotune.bench.max_samples = 1;
+        CubeClRuntimeConfig::try_set(config);
+        cubecl_hip::install(Cards {
+            serve: simulated_card::serve,
+            present: simulated_card::present,
+        });
+    });
+}
+
 impl Drop for SimulatedCard {
     fn drop(&mut self) {
-        // Its thread ends, and with it the server.
-        DeviceHandle::<SlotServer>::shutdown(cubecl_hip::device_id(self.index));
-        registry::remove(self.index);
+        if cfg!(any(feature = "fusion", feature = "autotune")) {
+            // burn's fusion and its tuners keep what they know of a card for as long as the
+            // process lives, and in it a hold on the card's thread, for whose end CubeCL would
+            // wait 30 seconds. So that thread stays, asleep, and only the card's memory goes.
+            self.restart(self.shared.spec.clone());
+        } else {
+            // Its thread ends, and with it the server.
+            DeviceHandle::<SlotServer>::shutdown(cubecl_hip::device_id(self.index));
+        }
+        simulated_card::remove(self.index);
     }
 }

@@ -196,6 +196,19 @@ impl Gpu {
             .min_by_key(|gpu| gpu.usable_bytes)
     }
 
+    /// What to type for it: its first alias.
+    pub fn handle(&self) -> &str {
+        self.aliases.first().unwrap_or(&self.name)
+    }
+
+    /// Its name without its product line, for narrow columns: `RTX 3090`.
+    pub fn short_name(&self) -> &str {
+        ["GeForce ", "Quadro ", "Tesla ", "Radeon "]
+            .iter()
+            .find_map(|line| self.name.strip_prefix(line))
+            .unwrap_or(&self.name)
+    }
+
     /// What a process costs on it beside the pools.
     pub fn overhead(&self) -> Overhead {
         // Where the count is not known, that of the largest card in the fit.
@@ -284,6 +297,7 @@ mod tests {
                 );
                 assert_eq!(Gpu::find(alias).unwrap().name, gpu.name);
             }
+            assert_eq!(Gpu::find(gpu.short_name()).unwrap().name, gpu.name);
         }
     }
 

@@ -6,31 +6,9 @@ use cubecl_ir::features::{Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind};
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
 use crate::card::{CardSpec, Runtime};
-
-/// What kernels may use on a device behind wgpu.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shaders {
-    /// Threads in the smallest subgroup.
-    pub plane_size_min: u32,
-    /// Threads in the largest subgroup.
-    pub plane_size_max: u32,
-    /// Whether the threads of a subgroup can work together.
-    pub plane_operations: bool,
-    /// Buffers that a kernel may bind.
-    pub max_bindings: u32,
-    /// Bytes of memory that the threads of a workgroup share.
-    pub max_shared_memory: u64,
-    /// Workgroups in a launch.
-    pub max_cube_count: (u32, u32, u32),
-    /// Threads in a workgroup.
-    pub max_units_per_cube: u32,
-    /// Threads in a workgroup, in each direction.
-    pub max_cube_dim: (u32, u32, u32),
-    /// Whether it computes with 16-bit floats.
-    pub half: bool,
-}
+use crate::record::Pools;
+use crate::{Bytes, Shaders};
 
 /// A real device, as CubeCL's runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,4 +78,14 @@ impl DeviceDescription {
             ..endless
         }
     }
+}
+
+/// What the pools of `device`, simulated or real, say; nothing if it reports none.
+pub fn pools_of(device: &Device) -> Pools {
+    let usage = device.memory_pool_usage();
+    usage.map_or_else(Pools::default, |usage| Pools {
+        allocations: usage.number_allocs,
+        in_use: Bytes(usage.bytes_in_use),
+        reserved: Bytes(usage.bytes_reserved),
+    })
 }

@@ -1,7 +1,7 @@
 //! What can go wrong.
 
 use crate::Bytes;
-use crate::phase::Phase;
+use crate::Phase;
 use crate::record::Refusal;
 
 /// Why there is no estimate.
@@ -10,6 +10,9 @@ pub enum Error {
     /// The program panicked.
     #[error("the training step panicked: {0}")]
     Panicked(String),
+    /// burn has no kernel for a call of the program that such a card could launch.
+    #[error("burn has no kernel for this step on such a card: {0}")]
+    NoKernel(String),
     /// More cards than a process can have.
     #[error("no more than 65,535 simulated cards fit into one process")]
     TooManyCards,
@@ -19,9 +22,30 @@ pub enum Error {
         /// The largest that was tried.
         batch: u64,
     },
+    /// Whoever asked wants no answer any more.
+    #[error("interrupted")]
+    Interrupted,
     /// burn refused the number format.
     #[error("the card does not offer this number format: {0}")]
     Precision(String),
+    /// burn's tuner does not settle on kernels.
+    #[error("burn tunes the kernels of this step anew in each run")]
+    NeverTuned,
+}
+
+impl Error {
+    /// Why a program that panicked with `message` did so.
+    pub(crate) fn of_panic(message: String) -> Self {
+        // `MatmulAvailabilityError` and its like of `cubek-matmul` and `cubek-attention` 0.3.1
+        // come out of burn as the text of a panic.
+        match message.split_once("because a required feature is unavailable: ") {
+            Some((_, feature)) => {
+                let feature = feature.lines().next().unwrap_or_default();
+                Self::NoKernel(feature.trim_end_matches('.').into())
+            }
+            None => Self::Panicked(message),
+        }
+    }
 }
 
 /// The allocation that a card refused.

@@ -1,15 +1,18 @@
 //! The answer for one program: how much memory, when, and what for.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{Breakdown, Categories, Category, LayerOf, Lifetimes, PhaseMemory, Timeline};
+use crate::Phase;
+use crate::analysis::{
+    Breakdown, Categories, Category, History, LayerOf, Lifetimes, PhaseMemory, Timeline,
+};
 use crate::card::CardSpec;
-use crate::phase::Phase;
 use crate::record::{Event, Failure, LayerId, Recording};
 use crate::required::required;
-use crate::run::{Parameters, Simulated};
+use crate::run::{FirstRun, Parameters, Simulated};
 use crate::{Bytes, OutOfMemory};
 
 /// The moment with the most bytes in use, and what a card must have for it.
@@ -30,7 +33,7 @@ pub struct Peak {
     pub kernel: Option<String>,
 }
 
-/// One layer.
+/// One layer: of each quantity the most at the end of a phase of the last step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerMemory {
     /// Where it is in the module tree.
@@ -60,6 +63,8 @@ pub struct Estimate {
     pub phases: Vec<PhaseMemory>,
     /// The layers, in the order in which they are first used.
     pub layers: Vec<LayerMemory>,
+    /// The run in which the kernels were tuned, where that was another one.
+    pub first_run: Option<FirstRun>,
 }
 
 impl Estimate {
@@ -74,6 +79,9 @@ impl Estimate {
             None => Breakdown::default(),
         };
         let at_work = analysis.at_work(recording, position);
+        let mut phases = analysis.timeline.phases(recording);
+        let step = last_step(phases.iter().map(|phase| phase.phase));
+        let phases = phases.drain(step).collect();
         Self {
             parameters: simulated.parameters,
             peak: Peak {
@@ -87,8 +95,9 @@ impl Estimate {
                 kernel: at_work.kernel,
             },
             at_peak,
-            phases: last_step(&analysis.timeline.phases(recording)),
+            phases,
             layers: analysis.layers(recording),
+            first_run: simulated.first_run,
         }
     }
 }
@@ -111,22 +120,22 @@ impl Simulated {
     }
 }
 
-fn last_step(phases: &[PhaseMemory]) -> Vec<PhaseMemory> {
-    let ends: Vec<_> = phases
-        .iter()
-        .enumerate()
-        .filter_map(|(index, phase)| (phase.phase == Phase::Optimizer).then_some(index))
-        .collect();
-    // Where a step updates several networks, its optimizer phases are not its ends; the
-    // batch is its start.
-    let starts: Vec<_> = phases
-        .iter()
-        .enumerate()
-        .filter_map(|(index, phase)| (phase.phase == Phase::Data).then_some(index))
-        .collect();
-    match (starts.last(), ends.last()) {
-        (Some(start), Some(end)) if start < end => phases[*start..=*end].to_vec(),
-        _ => phases.to_vec(),
+/// Which of `phases` are the last step; all of them, if none was completed.
+fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
+    let (mut start, mut end, mut all) = (None, None, 0);
+    for (index, phase) in phases.enumerate() {
+        match phase {
+            // Where a step updates several networks, its optimizer phases are not its ends; the
+            // batch is its start.
+            Phase::Data => start = Some(index),
+            Phase::Optimizer => end = Some(index + 1),
+            _ => {}
+        }
+        all = index + 1;
+    }
+    match (start, end) {
+        (Some(start), Some(end)) if start < end => start..end,
+        _ => 0..all,
     }
 }
 
@@ -170,6 +179,11 @@ impl Analysis {
             .breakdown(recording, &self.lifetimes, &self.categories, position)
     }
 
+    /// How the memory in use changed, event by event.
+    pub fn history(&self, recording: &Recording) -> History {
+        History::of(recording, &self.categories, &self.layer_of)
+    }
+
     /// What the card is busy with at `position`: the launch for which the next buffers are
     /// made comes after them.
     pub fn at_work(&self, recording: &Recording, position: usize) -> AtWork {
@@ -186,11 +200,12 @@ impl Analysis {
                 .layer_of
                 .launch(position)
                 .map(|layer| path(recording, layer)),
-            kernel: Some(kernel(recording.kernels[launch.kernel.0 as usize])),
+            kernel: Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
         }
     }
 
-    fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
+    /// What was refused: `failure` is that of `recording`.
+    pub(crate) fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.marks_before(life.born);
         let at_work = self.at_work(recording, life.born);
@@ -211,7 +226,7 @@ impl Analysis {
     }
 
     fn layers(&self, recording: &Recording) -> Vec<LayerMemory> {
-        let last = |phase: Phase| recording.marks.iter().rposition(|mark| mark.phase == phase);
+        let step = last_step(recording.marks.iter().map(|mark| mark.phase));
         let mut memory: HashMap<LayerId, LayerMemory> = HashMap::new();
         let mut add = |layer: LayerId, category: Category, bytes: Bytes| {
             let described = &recording.layers[layer.0 as usize];
@@ -223,13 +238,14 @@ impl Analysis {
                 gradient_bytes: Bytes::ZERO,
                 optimizer_bytes: Bytes::ZERO,
             });
-            match category {
-                Category::Parameters => entry.parameter_bytes += bytes,
-                Category::Activations => entry.activation_bytes += bytes,
-                Category::Gradients => entry.gradient_bytes += bytes,
-                Category::Optimizer => entry.optimizer_bytes += bytes,
-                _ => {}
-            }
+            let most = match category {
+                Category::Parameters => &mut entry.parameter_bytes,
+                Category::Activations => &mut entry.activation_bytes,
+                Category::Gradients => &mut entry.gradient_bytes,
+                Category::Optimizer => &mut entry.optimizer_bytes,
+                _ => return,
+            };
+            *most = bytes.max(*most);
         };
         let wanted = [
             (Phase::Forward, Category::Activations),
@@ -237,13 +253,22 @@ impl Analysis {
             (Phase::Optimizer, Category::Optimizer),
             (Phase::Forward, Category::Parameters),
         ];
+        // A step with several networks ends a phase for each; a layer is at work in some of them.
         for (phase, wanted) in wanted {
-            let Some(mark) = last(phase) else { continue };
-            for (buffer, category) in self.categories.buffers_at(mark) {
-                if category == wanted
-                    && let Some(layer) = self.layer_of.buffer(buffer)
-                {
-                    add(layer, category, recording.buffer(buffer).bytes);
+            for mark in step
+                .clone()
+                .filter(|mark| recording.marks[*mark].phase == phase)
+            {
+                let mut held: HashMap<LayerId, Bytes> = HashMap::new();
+                for (buffer, category) in self.categories.buffers_at(mark) {
+                    if category == wanted
+                        && let Some(layer) = self.layer_of.buffer(buffer)
+                    {
+                        *held.entry(layer).or_default() += recording.buffer(buffer).bytes;
+                    }
+                }
+                for (layer, bytes) in held {
+                    add(layer, wanted, bytes);
                 }
             }
         }
@@ -258,7 +283,7 @@ fn path(recording: &Recording, layer: LayerId) -> String {
 }
 
 /// A kernel's name without the crates and modules that it is in.
-fn kernel(name: &str) -> String {
+pub fn kernel_name(name: &str) -> String {
     let plain = name.split('<').next().unwrap_or(name);
     let mut parts: Vec<_> = plain.split("::").collect();
     let last = parts.pop().unwrap_or(plain);

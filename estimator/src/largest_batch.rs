@@ -1,13 +1,20 @@
 //! The largest batch that fits on a card.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use cubecl_common::device::ServiceId;
+use cubecl_hip::SlotServer;
+use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use crate::card::CardSpec;
-use crate::estimate::Estimate;
-use crate::record::{BufferId, Event, Recording, Refusal};
-use crate::replay::replay;
+use crate::estimate::{Analysis, Estimate};
+use crate::record::{Buffer, BufferId, Event, Failure, Layout, Recording, Refusal, TensorLayout};
+use crate::replay::{Outcome, replay};
 use crate::run::Simulated;
 use crate::{Bytes, Error, OutOfMemory};
+use simulated_card::LayoutRule;
 
 /// What stands against a larger batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +59,13 @@ pub trait Program {
     ///
     /// Not that the card is too small, which is in the recording: the step itself failed.
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error>;
+
+    /// Whether the step can be run with `batch` samples, on any card: some networks compare
+    /// samples with each other, in pairs or groups.
+    fn accepts(&self, batch: u64) -> bool {
+        let _ = batch;
+        true
+    }
 }
 
 /// The sizes of a step's buffers as a function of the batch, where the steps of two batches
@@ -60,59 +74,182 @@ pub trait Program {
 pub struct Scaling {
     recording: Recording,
     batch: u64,
-    /// By [`BufferId`]: bytes that each further sample adds.
-    slopes: Vec<i64>,
+    rule: LayoutRule,
+    growths: Vec<Growth>,
+    /// By [`BufferId`]: an index into `growths`.
+    growth_of: Vec<usize>,
+}
+
+/// The largest batch that recorded calls, made again, fit into.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Foretold {
+    /// Samples in it; 0 if not even one fits.
+    pub batch: u64,
+    /// The first that does not fit.
+    pub next: u64,
+    /// What was refused of that, where it was replayed.
+    failure: Option<Failure>,
+}
+
+/// How the size of a buffer follows from the batch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Growth {
+    /// The dimensions of its tensors grow; the runtime's own rule makes bytes of them.
+    Shapes {
+        layout: Layout,
+        /// Tensor by tensor, what each further sample adds to each dimension.
+        slopes: Vec<Vec<i64>>,
+    },
+    /// Nothing is known of it but its size: bytes, and what each further sample adds.
+    Bytes { bytes: Bytes, slope: i64 },
+}
+
+impl Growth {
+    /// Of what is as large with every batch.
+    fn none(bytes: Bytes) -> Self {
+        Self::Bytes { bytes, slope: 0 }
+    }
+
+    /// Of buffer `a` of the recording `few`, which is `b` in `more`, of one sample more.
+    fn between(few: &Recording, a: &Buffer, more: &Recording, b: &Buffer) -> Self {
+        let bytes = Self::Bytes {
+            bytes: a.bytes,
+            slope: b.bytes.signed_difference(a.bytes),
+        };
+        let (Some(a), Some(b)) = (a.layout, b.layout) else {
+            return bytes;
+        };
+        let (layout, grown) = (&few.layouts[a.0 as usize], &more.layouts[b.0 as usize]);
+        match slopes(layout, grown) {
+            Some(slopes) => Self::Shapes {
+                layout: layout.clone(),
+                slopes,
+            },
+            None => bytes,
+        }
+    }
+
+    /// The size with `further` samples more.
+    fn bytes(&self, further: i128, rule: &LayoutRule) -> Bytes {
+        match self {
+            Self::Shapes { layout, slopes } => {
+                let mut layout = layout.clone();
+                for (tensor, slopes) in layout.0.iter_mut().zip(slopes) {
+                    for (dimension, slope) in tensor.shape.iter_mut().zip(slopes) {
+                        let grown = *dimension as i128 + i128::from(*slope) * further;
+                        *dimension = grown.max(0) as usize;
+                    }
+                }
+                rule.bytes(
+                    &layout,
+                    ServiceId::of::<SlotServer>(cubecl_hip::device_id(0)),
+                )
+            }
+            Self::Bytes { bytes, slope } => {
+                let bytes = i128::from(bytes.0) + i128::from(*slope) * further;
+                // As many of these as there are buffers can still be added up.
+                Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
+            }
+        }
+    }
+}
+
+/// What each dimension has more in `grown`, if that is of as many tensors of the same kind.
+fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
+    let same = |a: &TensorLayout, b: &TensorLayout| {
+        (a.shape.len(), a.element_bytes, a.pitched) == (b.shape.len(), b.element_bytes, b.pitched)
+    };
+    let tensors = || layout.0.iter().zip(&grown.0);
+    let all_same = layout.0.len() == grown.0.len() && tensors().all(|(a, b)| same(a, b));
+    all_same.then(|| {
+        let slopes = tensors().map(|(a, b)| {
+            let dimensions = a.shape.iter().zip(&b.shape);
+            dimensions.map(|(a, b)| *b as i64 - *a as i64).collect()
+        });
+        slopes.collect()
+    })
+}
+
+/// The size of each buffer of a step with some batch.
+#[derive(Debug)]
+struct Sizes<'a> {
+    /// By growth.
+    bytes: Vec<Bytes>,
+    growth_of: &'a [usize],
+}
+
+impl Sizes<'_> {
+    fn of(&self, buffer: BufferId) -> Bytes {
+        self.bytes[self.growth_of[buffer.0 as usize]]
+    }
 }
 
 impl Scaling {
-    /// From the recordings of the same step with `batch` samples and with one more; none if
-    /// they do not match.
-    pub fn between(batch: u64, recording: Recording, more: &Recording) -> Option<Self> {
-        let same = |a: &Event, b: &Event| match (a, b) {
-            (Event::Launch(a), Event::Launch(b)) => {
-                recording.writes(a) == more.writes(b) && recording.reads(a) == more.reads(b)
-            }
-            (Event::Stream(_), Event::Stream(_)) | (Event::Read(_), Event::Read(_)) => true,
-            (a, b) => a == b,
-        };
-        let matching = recording.events.len() == more.events.len()
-            && recording.buffers.len() == more.buffers.len()
-            && recording
-                .events
-                .iter()
-                .zip(&more.events)
-                .all(|(a, b)| same(a, b));
-        if !matching {
+    /// From the recordings of the same step with `batch` samples and with one more, both on
+    /// cards like `spec`; none if they do not match.
+    pub fn between(
+        batch: u64,
+        recording: Recording,
+        more: &Recording,
+        spec: &CardSpec,
+    ) -> Option<Self> {
+        if !match_call_by_call(&recording, more) {
             return None;
         }
-        let pairs = recording.buffers.iter().zip(&more.buffers);
-        let slopes = pairs
-            .map(|(a, b)| b.bytes.signed_difference(a.bytes))
+        let mut growths: IndexSet<Growth> = IndexSet::new();
+        let mut grown = own_buffers(more);
+        let mut growth = |buffer: &Buffer| match buffer.metadata {
+            true => Growth::none(buffer.bytes),
+            false => {
+                let (_, grown) = grown
+                    .next()
+                    .expect("as many as in a recording that matches");
+                Growth::between(&recording, buffer, more, grown)
+            }
+        };
+        let buffers = recording.buffers.iter();
+        let growth_of = buffers
+            .map(|buffer| growths.insert_full(growth(buffer)).0)
             .collect();
         Some(Self {
             recording,
             batch,
-            slopes,
+            rule: LayoutRule::new(spec),
+            growths: growths.into_iter().collect(),
+            growth_of,
         })
     }
 
-    /// The size of `buffer` with `batch` samples.
-    pub fn bytes(&self, buffer: BufferId, batch: u64) -> Bytes {
-        let base = i128::from(self.recording.buffer(buffer).bytes.0);
-        let slope = i128::from(self.slopes[buffer.0 as usize]);
-        let bytes = base + slope * (i128::from(batch) - i128::from(self.batch));
-        // As many of these as there are buffers can still be added up.
-        Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
+    /// Whether `recording`, of a step with `batch` samples that ran to its end, is what this
+    /// says that it is: the same calls, and each buffer of the same size.
+    pub fn foretells(&self, batch: u64, recording: &Recording) -> bool {
+        let sizes = self.sizes(batch);
+        let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
+        match_call_by_call(&self.recording, recording)
+            && buffers.all(|((foretold, _), (_, buffer))| sizes.of(foretold) == buffer.bytes)
+    }
+
+    /// What each buffer takes with `batch` samples.
+    fn sizes(&self, batch: u64) -> Sizes<'_> {
+        let further = i128::from(batch) - i128::from(self.batch);
+        let growths = self.growths.iter();
+        Sizes {
+            bytes: growths
+                .map(|growth| growth.bytes(further, &self.rule))
+                .collect(),
+            growth_of: &self.growth_of,
+        }
     }
 
     /// The most bytes in use at once with `batch` samples.
     fn peak(&self, batch: u64) -> u64 {
+        let sizes = self.sizes(batch);
         let mut live = 0u64;
         let mut peak = 0;
         for event in &self.recording.events {
             match event {
-                Event::Allocate(buffer) => live += self.bytes(*buffer, batch).0,
-                Event::Free(buffer) => live -= self.bytes(*buffer, batch).0,
+                Event::Allocate(buffer) => live += sizes.of(*buffer).0,
+                Event::Free(buffer) => live -= sizes.of(*buffer).0,
                 _ => {}
             }
             peak = peak.max(live);
@@ -120,39 +257,149 @@ impl Scaling {
         peak
     }
 
-    /// The largest batch that completes on a card like `spec`, as far as the recordings tell.
-    fn propose(&self, spec: &CardSpec) -> u64 {
+    /// The largest batch whose buffers alone are no more than a card like `spec` has; that is
+    /// counted quickly, and the pools need a few per cent more.
+    fn bound(&self, spec: &CardSpec) -> u64 {
         let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
-        // No batch fits whose buffers alone do not; that is counted quickly.
-        let bound = between(0, MOST, |batch| self.peak(batch) <= available);
-        // The pools need a few per cent more, so look there before looking everywhere.
-        let mut high = bound + 1;
-        let mut reach = (bound / 32).max(1);
-        while high > 1 {
-            let low = high.saturating_sub(reach).max(1);
-            if self.fits(low, spec) {
-                return between(low, high, |batch| self.fits(batch, spec));
-            }
-            high = low;
-            reach *= 2;
-        }
-        0
+        between(0, MOST, |batch| self.peak(batch) <= available)
     }
 
-    /// Whether the step with `batch` samples completes on a card like `spec`.
-    pub fn fits(&self, batch: u64, spec: &CardSpec) -> bool {
-        replay(spec, &self.recording, |buffer| self.bytes(buffer, batch)).completed()
+    /// The largest batch among those that `program` accepts that completes on a card like `spec`,
+    /// which has a memory, and the next, as far as the recordings tell: their calls are made again
+    /// of such a card. That is as true as that these are the calls with so many samples; see
+    /// [`foretells`](Self::foretells).
+    ///
+    /// The search takes fewer replays if it is told the [share](Self::share) of another card.
+    pub fn foretold(
+        &self,
+        program: &impl Program,
+        spec: &CardSpec,
+        share: Option<f64>,
+    ) -> Foretold {
+        let accepts = |batch| program.accepts(batch);
+        let bound = self.bound(spec);
+        let (start, reach) = match share {
+            Some(share) => ((bound as f64 * share).round() as u64, 1),
+            None => (bound - bound / 32, bound / 32),
+        };
+        let mut failures: HashMap<u64, Option<Failure>> = HashMap::new();
+        let mut fits = |batch| {
+            let failure = failures.entry(batch);
+            let failure = failure.or_insert_with(|| self.outcome(batch, spec).failure);
+            failure.is_none()
+        };
+        let above = bound + 1;
+        let near = |start, reach, fits: &mut dyn FnMut(u64) -> bool| {
+            let fits = |batch| Ok::<_, Infallible>(fits(batch));
+            let Ok(found) = gallop(start, reach, above, accepts, fits);
+            found
+        };
+        let (mut batch, mut next) = near(start, reach.max(1), &mut fits);
+        // There can be several such places: with another batch the pools have pages of another
+        // size.
+        while let Some(larger) =
+            evenly(next + 1, above, LOOKS).find(|batch| accepts(*batch) && fits(*batch))
+        {
+            (batch, next) = near(larger, 1, &mut fits);
+        }
+        Foretold {
+            batch,
+            next,
+            failure: failures.get(&next).copied().flatten(),
+        }
     }
+
+    /// The samples that were recorded. With fewer, what is wide in the batch may be left out.
+    pub fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// `batch` as a share of the largest whose buffers alone fit on a card like `spec`: the
+    /// rest is lost to its pools.
+    pub fn share(&self, batch: u64, spec: &CardSpec) -> Option<f64> {
+        let bound = self.bound(spec);
+        (bound > 0).then(|| batch as f64 / bound as f64)
+    }
+
+    /// What a card like `spec` refuses of the batch that is foretold not to fit.
+    pub fn refused(&self, foretold: &Foretold, spec: &CardSpec) -> Option<OutOfMemory> {
+        let replayed = || self.outcome(foretold.next, spec).failure;
+        let failure = foretold.failure.or_else(replayed)?;
+        let recording = self.until(foretold.next, failure);
+        Some(Analysis::of(&recording).out_of_memory(&recording, &failure))
+    }
+
+    /// The recording of a step with `batch` samples that ends in the phase of `failure`.
+    fn until(&self, batch: u64, failure: Failure) -> Recording {
+        let mut recording = self.recording.clone();
+        let sizes = self.sizes(batch);
+        for (id, buffer) in recording.buffers.iter_mut().enumerate() {
+            buffer.bytes = sizes.of(BufferId(id as u32));
+        }
+        recording.failure = Some(failure);
+        recording.cut_at_failure();
+        recording
+    }
+
+    /// What the step with `batch` samples meets on a card like `spec`.
+    pub fn outcome(&self, batch: u64, spec: &CardSpec) -> Outcome {
+        let sizes = self.sizes(batch);
+        replay(spec, &self.recording, |buffer| sizes.of(buffer))
+    }
+}
+
+/// Whether two recordings are of the same calls of the program, whatever the sizes. What a
+/// runtime keeps for itself is left out: it is given up where the card is full, and made again.
+fn match_call_by_call(a: &Recording, b: &Recording) -> bool {
+    let (number_a, number_b) = (numbers(a), numbers(b));
+    let same_buffer = |x: &BufferId, y: &BufferId| number_a[x.0 as usize] == number_b[y.0 as usize];
+    let same_buffers = |x: &[BufferId], y: &[BufferId]| {
+        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_buffer(x, y))
+    };
+    let same = |x: &Event, y: &Event| match (x, y) {
+        (Event::Launch(x), Event::Launch(y)) => {
+            same_buffers(a.writes(x), b.writes(y)) && same_buffers(a.reads(x), b.reads(y))
+        }
+        (Event::Allocate(x), Event::Allocate(y)) | (Event::Free(x), Event::Free(y)) => {
+            same_buffer(x, y)
+        }
+        (Event::Stream(_), Event::Stream(_)) | (Event::Read(_), Event::Read(_)) => true,
+        (x, y) => x == y,
+    };
+    let mut others = calls(b);
+    calls(a).all(|x| others.next().is_some_and(|y| same(x, y))) && others.next().is_none()
+}
+
+/// The events that are the program's.
+fn calls(recording: &Recording) -> impl Iterator<Item = &Event> {
+    recording.events.iter().filter(|event| match event {
+        Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
+        _ => true,
+    })
+}
+
+/// The buffers that are the program's, in the order of birth.
+fn own_buffers(recording: &Recording) -> impl Iterator<Item = (BufferId, &Buffer)> {
+    let buffers = recording.buffers.iter().enumerate();
+    let buffers = buffers.map(|(id, buffer)| (BufferId(id as u32), buffer));
+    buffers.filter(|(_, buffer)| !buffer.metadata)
+}
+
+/// By [`BufferId`]: the how manieth of the program's own it is; none of a runtime's.
+fn numbers(recording: &Recording) -> Vec<Option<usize>> {
+    let mut numbers = vec![None; recording.buffers.len()];
+    for (number, (buffer, _)) in own_buffers(recording).enumerate() {
+        numbers[buffer.0 as usize] = Some(number);
+    }
+    numbers
 }
 
 /// Beyond this many samples a step is not tried: the indices of its tensors would not fit
 /// into the 32 bits with which most kernels count.
 const MOST: u64 = 1 << 31;
 
-/// The largest batch of `program` that fits on a card like `spec`, which has a memory.
-///
-/// `scaling` proposes an answer in no time; that its batch fits and that the next does not is
-/// then found by running both steps on such a card.
+/// The largest batch of `program` that fits on a card like `spec`, which has a memory, and what
+/// it takes.
 ///
 /// # Errors
 ///
@@ -162,64 +409,144 @@ pub fn largest_batch(
     scaling: Option<&Scaling>,
     spec: &CardSpec,
 ) -> Result<LargestBatch, Error> {
-    let fits = |batch: u64| -> Result<(bool, Simulated), Error> {
-        let simulated = program.simulate(batch, spec.clone())?;
-        Ok((simulated.recording.failure.is_none(), simulated))
-    };
-    let proposed = match scaling {
-        Some(scaling) => scaling.propose(spec),
-        None => 0,
-    };
-    // The proposal is nearly always the answer: look there first, and then outwards.
-    let mut most = 0;
-    let mut at_most = None;
-    let mut least = MOST;
-    let mut at_least = None;
-    let mut reach = 1;
-    let mut candidate = proposed.max(1);
-    loop {
-        let (fit, simulated) = fits(candidate)?;
-        match fit {
-            true => (most, at_most) = (candidate, Some(simulated)),
-            false => (least, at_least) = (candidate, Some(simulated)),
-        }
-        if least - most == 1 || least <= 1 {
-            break;
-        }
-        candidate = match (at_most.is_some(), at_least.is_some()) {
-            (true, false) => most.saturating_add(reach).min(MOST - 1),
-            (false, true) => least.saturating_sub(reach).max(1),
-            _ => most + (least - most) / 2,
-        };
-        if candidate == most {
-            break;
-        }
-        reach *= 2;
-    }
-    let no_limit = || Error::NoLimit { batch: most };
-    let refused = at_least.ok_or_else(no_limit)?.outcome();
-    let refused = refused.err().ok_or_else(no_limit)?;
+    let fit = largest_fit(program, scaling, spec)?;
     let endless = CardSpec {
-        total: None,
-        taken: Bytes::ZERO,
         largest_binding: Bytes(u64::MAX / 8),
-        ..spec.clone()
+        ..spec.without_limit()
     };
-    let roomy = program.simulate(least, endless.clone())?;
-    let limit = match refused.refusal {
-        Refusal::Full => Limit::DeviceMemory,
-        Refusal::TooLarge { .. } => Limit::SingleAllocation,
-    };
+    let roomy = program.simulate(fit.next, endless.clone())?;
     Ok(LargestBatch {
-        batch: most,
-        limit,
-        at_max: at_most.map(|simulated| Estimate::of(&simulated, spec)),
+        batch: fit.batch,
+        limit: fit.limit(),
+        at_max: fit.at_max.map(|simulated| Estimate::of(&simulated, spec)),
         next: Next {
-            batch: least,
+            batch: fit.next,
             estimate: Estimate::of(&roomy, &endless),
-            refused,
+            refused: fit.refused,
         },
     })
+}
+
+/// The largest batch that fits on a card, and the next, which does not.
+#[derive(Clone, Debug)]
+pub struct LargestFit {
+    /// Samples in it; 0 if not even one fits.
+    pub batch: u64,
+    /// The step with it, on the card; none if not even one sample fits, and if it was not run.
+    pub at_max: Option<Simulated>,
+    /// The first that does not fit: one sample more, where the step can be run with that.
+    pub next: u64,
+    /// What the card refused of it.
+    pub refused: OutOfMemory,
+}
+
+impl LargestFit {
+    /// What stands against a larger batch.
+    pub fn limit(&self) -> Limit {
+        match self.refused.refusal {
+            Refusal::Full => Limit::DeviceMemory,
+            Refusal::TooLarge { .. } => Limit::SingleAllocation,
+        }
+    }
+}
+
+/// The largest batch of `program` that fits on a card like `spec`, which has a memory.
+///
+/// `scaling` proposes an answer in no time; that its batch fits and that the next does not is
+/// then found by running both steps on such a card.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub fn largest_fit(
+    program: &impl Program,
+    scaling: Option<&Scaling>,
+    spec: &CardSpec,
+) -> Result<LargestFit, Error> {
+    let proposed = scaling.map_or(0, |scaling| scaling.foretold(program, spec, None).batch);
+    largest_fit_near(program, proposed, spec)
+}
+
+/// As [`largest_fit`], where `proposed` is the answer that something else proposes.
+///
+/// # Errors
+///
+/// As [`largest_fit`].
+pub fn largest_fit_near(
+    program: &impl Program,
+    proposed: u64,
+    spec: &CardSpec,
+) -> Result<LargestFit, Error> {
+    let mut at_max = None;
+    let mut at_least = None;
+    let fits = |batch: u64| {
+        let simulated = program.simulate(batch, spec.clone())?;
+        let fits = simulated.recording.failure.is_none();
+        *(if fits { &mut at_max } else { &mut at_least }) = Some(simulated);
+        Ok(fits)
+    };
+    // The proposal is nearly always the answer: look there first, and then outwards.
+    let accepts = |batch| program.accepts(batch);
+    let (most, least) = gallop(proposed, 1, MOST, accepts, fits)?;
+    let refused = at_least.and_then(|simulated| simulated.outcome().err());
+    Ok(LargestFit {
+        batch: most,
+        at_max,
+        next: least,
+        refused: refused.ok_or(Error::NoLimit { batch: most })?,
+    })
+}
+
+/// A number that `fits`, or 0, and the next among those below `high` that `accepts`, which does
+/// not fit; `high` itself is taken not to. Looked for from `start` on, outwards, first by `reach`.
+fn gallop<E>(
+    start: u64,
+    mut reach: u64,
+    high: u64,
+    accepts: impl Fn(u64) -> bool,
+    mut fits: impl FnMut(u64) -> Result<bool, E>,
+) -> Result<(u64, u64), E> {
+    let mut most = 0;
+    let mut least = high;
+    let mut wanted = start;
+    while let Some(candidate) = nearest(wanted, most, least, &accepts) {
+        match fits(candidate)? {
+            true => most = candidate,
+            false => least = candidate,
+        }
+        wanted = match (most > 0, least < high) {
+            (true, false) => most.saturating_add(reach),
+            (false, true) => least.saturating_sub(reach),
+            _ => most + (least - most) / 2,
+        };
+        reach = reach.saturating_mul(2);
+    }
+    Ok((most, least))
+}
+
+/// The number between `low` and `high`, neither of which is meant, that is nearest to `wanted`
+/// from below among those that `accepts`, or else from above.
+fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> Option<u64> {
+    if high - low < 2 {
+        return None;
+    }
+    let wanted = wanted.clamp(low + 1, high - 1);
+    let mut below = (low + 1..=wanted).rev();
+    let mut above = wanted + 1..high;
+    below
+        .find(|batch| accepts(*batch))
+        .or_else(|| above.find(|batch| accepts(*batch)))
+}
+
+/// At most so many larger batches are looked at, once one is found that fits where the next does
+/// not: mostly that is all that there are.
+const LOOKS: u64 = 8;
+
+/// The numbers from `low` on and below `high`, the largest first; no more than `most` of them,
+/// as far apart as that takes.
+fn evenly(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
+    let apart = high.saturating_sub(low).div_ceil(most).max(1);
+    (low..high).rev().step_by(apart as usize)
 }
 
 /// The largest number from `low` on and below `high` that `fits`, which all below do; `low`

@@ -8,7 +8,6 @@
 //! needs.
 
 pub mod analysis;
-mod bytes;
 mod card;
 mod catalogue;
 mod device;
@@ -16,24 +15,28 @@ mod error;
 mod estimate;
 mod largest_batch;
 mod modules;
-mod phase;
-pub mod record;
-mod recorder;
 mod replay;
 mod required;
 mod run;
 mod tensor;
+mod workbench;
 
 pub use analysis::{Breakdown, Categories, Category, PhaseMemory};
-pub use bytes::{Bytes, SizeError};
-pub use card::{CardSpec, Runtime, SimulatedCard};
+pub use card::{CardSpec, Pace, Runtime, SimulatedCard};
 pub use catalogue::{Gpu, Overhead, Provenance, UnknownGpu};
-pub use device::{DeviceDescription, Shaders};
+pub use device::{DeviceDescription, pools_of};
 pub use error::{Error, OutOfMemory};
-pub use estimate::{Analysis, AtWork, Estimate, LayerMemory, Peak};
-pub use largest_batch::{LargestBatch, Limit, Next, Program, Scaling, largest_batch};
+pub use estimate::{Analysis, AtWork, Estimate, LayerMemory, Peak, kernel_name};
+pub use largest_batch::{
+    Foretold, LargestBatch, LargestFit, Limit, Next, Program, Scaling, largest_batch, largest_fit,
+    largest_fit_near,
+};
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
-pub use phase::Phase;
 pub use replay::{Outcome, replay};
-pub use run::{Parameters, Run, Simulated, Stopped, simulate};
+pub use run::{FirstRun, Parameters, Run, Simulated, Stopped, simulate};
+pub use simulated_card::{
+    Account, AccountError, Assignment, Bytes, Choice, Ending, Favour, Phase, Shaders, SizeError,
+    Tuning, listen, record,
+};
 pub use tensor::{TensorBuffer, buffer_of};
+pub use workbench::Workbench;

@@ -32,6 +32,13 @@ pub(crate) fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> B
     Bytes::mib(enough)
 }
 
+impl Simulated {
+    /// The least memory, in whole MiB, with which the program completes on a card like `spec`.
+    pub fn required(&self, spec: &CardSpec) -> Bytes {
+        required(self, spec, self.most_in_use())
+    }
+}
+
 /// As many MiB as hold so much.
 fn mib(bytes: Bytes) -> u64 {
     bytes.0.div_ceil(MIB)

@@ -1,7 +1,7 @@
 //! A program on a simulated card, and what it says about itself as it goes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -9,13 +9,17 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{Device, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::Choice;
+use crate::Phase;
+use crate::analysis::Timeline;
 use crate::card::{CardSpec, Shared, SimulatedCard};
+use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
-use crate::phase::Phase;
-use crate::record::{Event, Layer, Mark, Pools, Recording, Role};
-use crate::recorder::Suspects;
+use crate::record::{Event, Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
+use crate::workbench::Workbench;
 use crate::{Bytes, Error};
+use simulated_card::Suspects;
 
 /// The card refused an allocation, so the program is to stop here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,14 +105,7 @@ impl Run {
     pub fn end(&mut self, phase: Phase) -> Result<(), Stopped> {
         // A simulated device has no work of its own that could fail.
         let _ = self.device.sync();
-        let pools = self
-            .device
-            .memory_pool_usage()
-            .map_or_else(Pools::default, |usage| Pools {
-                allocations: usage.number_allocs,
-                in_use: Bytes(usage.bytes_in_use),
-                reserved: Bytes(usage.bytes_reserved),
-            });
+        let pools = pools_of(&self.device);
         let mut recorder = self.shared.recorder();
         recorder.note_freed(&Suspects::All);
         let said = self.modules.values().flatten().copied();
@@ -182,10 +179,33 @@ pub struct Simulated {
     pub parameters: Parameters,
     /// The most that the pools held of the card at once.
     pub reserved: Bytes,
+    /// The run in which the kernels were tuned, where that was another one.
+    pub first_run: Option<FirstRun>,
+    /// What burn's tuner decided, if that is [listened to](crate::listen).
+    pub choices: Vec<Choice>,
+}
+
+impl Simulated {
+    /// The most bytes in use at once.
+    pub fn most_in_use(&self) -> Bytes {
+        Timeline::of(&self.recording).most()
+    }
+}
+
+/// A run in which kernels were tuned, on a card with room for everything that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstRun {
+    /// The most bytes in use at once.
+    pub live_bytes: Bytes,
+    /// The most that the pools held of the card at once.
+    pub reserved_bytes: Bytes,
 }
 
 /// Runs `program` on a new card like `spec`; the floats that it creates are of the type
 /// `float`.
+///
+/// With burn's `autotune`, unless the card is [cold](crate::Tuning::Cold), the program is run
+/// before on a card with room for everything, where its kernels are tuned.
 ///
 /// A recording whose [`failure`](Recording::failure) is set ends in the phase in which the
 /// card refused an allocation.
@@ -220,10 +240,24 @@ pub struct Simulated {
 pub fn simulate(
     spec: CardSpec,
     float: FloatDType,
-    program: impl FnOnce(&mut Run) -> Result<(), Stopped> + Send,
+    program: impl Fn(&mut Run) -> Result<(), Stopped> + Sync,
 ) -> Result<Simulated, Error> {
-    let card = SimulatedCard::new(spec)?;
-    let device = card.configured(float)?;
+    Workbench::new(float).simulate(spec, program)
+}
+
+/// Held while a program runs on burn with fusion: its autodiff drops the graphs of all devices
+/// together, and a fused tensor is dropped by a call to its device's thread. Two cards at work
+/// that drop each other's tensors would wait for each other.
+static FUSED: Mutex<()> = Mutex::new(());
+
+/// Runs `program` on `card`, which burn knows as `device`.
+pub(crate) fn run(
+    card: &SimulatedCard,
+    device: Device,
+    program: &(impl Fn(&mut Run) -> Result<(), Stopped> + Sync),
+) -> Result<Simulated, Error> {
+    let _alone =
+        cfg!(feature = "fusion").then(|| FUSED.lock().unwrap_or_else(PoisonError::into_inner));
     let device = device.autodiff();
     let mut run = Run {
         device: device.clone(),
@@ -234,18 +268,28 @@ pub fn simulate(
         layers: HashMap::new(),
         parameters: HashMap::new(),
     };
-    let parameters = card.run(move || {
+    // A program that stopped before its backward pass leaves a graph behind, whose tensors
+    // would keep the card's thread waiting; burn drops such graphs with the next one.
+    let sweep = || card.run(|| drop(Tensor::<1>::zeros([1], &device).require_grad().backward()));
+    let outcome = card.run(move || {
         // That it stopped is in the recording.
         let _ = program(&mut run);
         run.parameters()
-    })?;
+    });
+    let parameters = match outcome {
+        Ok(parameters) => parameters,
+        Err(panicked) => {
+            let _ = sweep();
+            return Err(panicked);
+        }
+    };
     let simulated = Simulated {
         recording: card.take_recording(),
         parameters,
         reserved: Bytes(card.shared().ledger.peak()),
+        first_run: None,
+        choices: card.shared().choices(),
     };
-    // A program that stopped before its backward pass leaves a graph behind, whose tensors
-    // would keep the card's thread waiting; burn drops such graphs with the next one.
-    card.run(move || drop(Tensor::<1>::zeros([1], &device).require_grad().backward()))?;
+    sweep()?;
     Ok(simulated)
 }

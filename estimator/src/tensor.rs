@@ -3,6 +3,9 @@
 use burn::backend::{BackendTensor, DispatchTensorKind, Rocm};
 use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
+#[cfg(feature = "fusion")]
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
 
 use crate::Bytes;
 
@@ -30,15 +33,40 @@ pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<Tens
 
 /// `Rocm` is burn's name here for the one backend of every CubeCL runtime.
 fn cube_buffer(tensor: BackendTensor<Rocm>) -> TensorBuffer {
-    let tensor = match tensor {
+    let memory = memory_of(tensor);
+    TensorBuffer {
+        id: memory.handle.memory.descriptor().id.value,
+        bytes: Bytes(memory.handle.size()),
+    }
+}
+
+#[cfg(not(feature = "fusion"))]
+fn memory_of(tensor: BackendTensor<Rocm>) -> CubeTensor {
+    match tensor {
         BackendTensor::Float(tensor)
         | BackendTensor::Int(tensor)
         | BackendTensor::Bool(tensor)
         | BackendTensor::Quantized(tensor) => tensor,
         BackendTensor::Autodiff(tensor) => tensor.into_primitive(),
-    };
-    TensorBuffer {
-        id: tensor.handle.memory.descriptor().id.value,
-        bytes: Bytes(tensor.handle.size()),
+    }
+}
+
+/// What fusion still holds back of the tensor's stream is done first, as at the end of a phase.
+#[cfg(feature = "fusion")]
+fn memory_of(tensor: BackendTensor<Rocm>) -> CubeTensor {
+    match tensor {
+        BackendTensor::Float(tensor) | BackendTensor::Quantized(tensor) => {
+            let client = tensor.client.clone();
+            client.resolve_tensor_float::<CubeBackend>(tensor)
+        }
+        BackendTensor::Int(tensor) => {
+            let client = tensor.client.clone();
+            client.resolve_tensor_int::<CubeBackend>(tensor)
+        }
+        BackendTensor::Bool(tensor) => {
+            let client = tensor.client.clone();
+            client.resolve_tensor_bool::<CubeBackend>(tensor)
+        }
+        BackendTensor::Autodiff(tensor) => memory_of(BackendTensor::Float(tensor.into_primitive())),
     }
 }

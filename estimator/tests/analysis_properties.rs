@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use estimator::analysis::{Categories, Category, Lifetimes, Timeline};
+use estimator::analysis::{Breakdown, Categories, Category, History, LayerOf, Lifetimes, Timeline};
 use estimator::record::{BufferId, Event, LayerId, Mark, Pools, Recording, Role};
 use estimator::{Bytes, Phase};
 use proptest::prelude::*;
@@ -134,11 +134,27 @@ fn at_mark(
     match phase(seen[0]) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
         Phase::Backward if outlives => Category::Optimizer,
+        _ if outlives && optimizer_wrote(recording, buffer) => Category::Optimizer,
         _ if outlives => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
         Phase::Backward => Category::Gradients,
     }
+}
+
+/// Whether some launch writes `buffer` and the next mark ends an optimizer's phase.
+fn optimizer_wrote(recording: &Recording, buffer: BufferId) -> bool {
+    let events = &recording.events;
+    (0..events.len()).any(|position| {
+        let Event::Launch(launch) = &events[position] else {
+            return false;
+        };
+        let next = events[position..].iter().find_map(|event| match event {
+            Event::Mark(mark) => Some(recording.marks[*mark].phase),
+            _ => None,
+        });
+        recording.writes(launch).contains(&buffer) && next == Some(Phase::Optimizer)
+    })
 }
 
 /// The last thing said, but a parameter stays one.
@@ -228,19 +244,65 @@ proptest! {
             prop_assert!((0..peak.position).all(|position| timeline.live(position) < peak.live));
         }
     }
+
+    #[test]
+    fn a_history_adds_up_at_each_instant_and_loses_no_peak_where_it_is_thinned(
+        acts in prop::collection::vec(act(), 1..120), parts in 1usize..20
+    ) {
+        let recording = recording(&acts);
+        let lifetimes = Lifetimes::of(&recording);
+        let categories = Categories::of(&recording, &lifetimes);
+        let timeline = Timeline::of(&recording);
+        let layers = LayerOf::of(&recording, &lifetimes);
+        let history = History::of(&recording, &categories, &layers);
+
+        let instants: Vec<Breakdown> = (0..recording.events.len())
+            .map(|position| timeline.breakdown(&recording, &lifetimes, &categories, position))
+            .collect();
+        let at = |position: usize| {
+            let past = history.moments.iter().take_while(|moment| moment.position <= position);
+            past.last().map(|moment| moment.in_use).unwrap_or_default()
+        };
+        for (position, instant) in instants.iter().enumerate() {
+            prop_assert_eq!(at(position), *instant);
+            prop_assert_eq!(instant.total(), timeline.live(position));
+        }
+
+        for position in 0..=recording.events.len() {
+            let step = history.step_around(position);
+            prop_assert!(step.contains(&position) || position == step.end);
+        }
+        let all = 0..recording.events.len();
+        let thinned = history.thinned(all, parts);
+        prop_assert!(thinned.windows(2).all(|pair| pair[0].position <= pair[1].position));
+        prop_assert!(thinned.iter().all(|moment| at(moment.position) == moment.in_use || moment.position == 0));
+        prop_assert!(thinned.len() <= 1 + 10 * parts);
+        let most = |of: &dyn Fn(&Breakdown) -> Bytes| {
+            let kept = thinned.iter().map(|moment| of(&moment.in_use)).max();
+            (kept, instants.iter().map(of).max())
+        };
+        let (kept, known) = most(&Breakdown::total);
+        prop_assert_eq!(kept, known.or(Some(Bytes::ZERO)));
+        for category in CATEGORIES {
+            let (kept, known) = most(&|instant| instant[category]);
+            prop_assert_eq!(kept, known.or(Some(Bytes::ZERO)));
+        }
+    }
 }
 
+const CATEGORIES: [Category; 7] = [
+    Category::Parameters,
+    Category::Gradients,
+    Category::Optimizer,
+    Category::Activations,
+    Category::Temporaries,
+    Category::Inputs,
+    Category::Buffers,
+];
+
 fn serde_category(name: &str) -> Category {
-    [
-        Category::Parameters,
-        Category::Gradients,
-        Category::Optimizer,
-        Category::Activations,
-        Category::Temporaries,
-        Category::Inputs,
-        Category::Buffers,
-    ]
-    .into_iter()
-    .find(|category| category.to_string() == name)
-    .expect("a category")
+    CATEGORIES
+        .into_iter()
+        .find(|category| category.to_string() == name)
+        .expect("a category")
 }

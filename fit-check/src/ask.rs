@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use estimator::{Bytes, CardSpec, Gpu, Runtime};
+use estimator::{Bytes, CardSpec, Gpu, Runtime, Tuning};
 use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
 use strum::VariantNames;
 
@@ -20,6 +20,22 @@ pub struct Card {
 }
 
 impl Card {
+    /// `gpu`, driven by `runtime`.
+    pub fn of(gpu: &'static Gpu, runtime: Runtime) -> Self {
+        Self {
+            gpu: Some(gpu),
+            spec: gpu.spec(runtime),
+        }
+    }
+
+    /// What a narrow column calls it; the size where only a size was given.
+    pub fn label(&self) -> String {
+        match self.gpu {
+            Some(gpu) => gpu.short_name().to_string(),
+            None => self.usable().to_string(),
+        }
+    }
+
     /// The card's memory.
     pub fn usable(&self) -> Bytes {
         self.spec.total.unwrap_or(Bytes(u64::MAX))
@@ -39,6 +55,8 @@ pub struct Ask<M = Subject> {
     pub job: Job,
     /// The runtime that is simulated.
     pub runtime: Runtime,
+    /// Whether its kernels were tuned before.
+    pub tuning: Tuning,
     /// Cards; empty if none was named.
     pub cards: Vec<Card>,
 }
@@ -66,26 +84,27 @@ impl<M: Model> Ask<M> {
     /// A value that cannot be, with what would help.
     pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, Trouble> {
         let job = training_job(&model, &raw.step, batch)?;
-        let runtime = choice("--runtime", &raw.cards.runtime, Runtime::VARIANTS)?;
+        let runtime = runtime(&raw.cards)?;
+        let tuning = tuning(&raw.cards)?;
         Ok(Self {
             model,
             origin: Origin::default(),
             comparison: None,
             job,
             runtime,
-            cards: cards(&raw.cards, runtime)?,
+            tuning,
+            cards: cards(&raw.cards, &raw.cards.gpu, runtime)?,
         })
     }
 
     /// A card without limits, with the kernels of the first card that was named.
     pub fn endless(&self) -> CardSpec {
         match self.cards.first() {
-            Some(card) => CardSpec {
-                total: None,
-                taken: Bytes::ZERO,
-                ..card.spec.clone()
+            Some(card) => card.spec.without_limit(),
+            None => CardSpec {
+                tuning: self.tuning,
+                ..CardSpec::endless(self.runtime)
             },
-            None => CardSpec::endless(self.runtime),
         }
     }
 }
@@ -99,20 +118,35 @@ pub struct Batch<'a> {
     pub tokens: Option<&'a str>,
 }
 
-impl Batch<'_> {
-    /// One sample.
-    pub const ONE: Self = Self {
-        samples: Some("1"),
-        tokens: None,
-    };
-}
-
 /// The training job of `model` that `raw` and `batch` name.
 ///
 /// # Errors
 ///
 /// A value that cannot be, with what would help.
 pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, Trouble> {
+    job_in(model, precision(&raw.precision)?, &raw.options, batch)
+}
+
+/// The number formats that `text` names.
+///
+/// # Errors
+///
+/// There are none of this name.
+pub fn precision(text: &str) -> Result<Precision, Trouble> {
+    choice("--precision", text, Precision::VARIANTS)
+}
+
+/// As [`training_job`], in number formats that are known.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn job_in(
+    model: &impl Model,
+    precision: Precision,
+    raw: &cli::Options,
+    batch: Batch,
+) -> Result<Job, Trouble> {
     if batch.samples.is_some() && batch.tokens.is_some() {
         return Err(
             Trouble::new("--batch and --tokens exclude each other").hint(
@@ -123,7 +157,7 @@ pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result
     let request = Request {
         batch: size("--batch", batch.samples)?,
         tokens: size("--tokens", batch.tokens)?,
-        precision: choice("--precision", &raw.precision, Precision::VARIANTS)?,
+        precision,
         optimizer: raw
             .optimizer
             .as_ref()
@@ -147,7 +181,7 @@ pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result
     Ok(job)
 }
 
-fn lora(raw: &cli::Step) -> Result<Option<LoraRequest>, Trouble> {
+fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, Trouble> {
     let Some(rank) = size("--lora", raw.lora.as_deref())? else {
         return Ok(None);
     };
@@ -159,8 +193,27 @@ fn lora(raw: &cli::Step) -> Result<Option<LoraRequest>, Trouble> {
     }))
 }
 
-fn cards(raw: &cli::Cards, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
-    match (&raw.memory, raw.gpu.as_slice()) {
+/// The runtime that is simulated.
+///
+/// # Errors
+///
+/// There is none of this name.
+pub fn runtime(raw: &cli::Cards) -> Result<Runtime, Trouble> {
+    choice("--runtime", &raw.runtime, Runtime::VARIANTS)
+}
+
+/// The cards called `names`, or the one with the memory that `raw` gives.
+///
+/// # Errors
+///
+/// A card is not known, or not driven by the runtime; names and a memory were given.
+pub fn cards(
+    raw: &cli::Cards,
+    names: &[impl AsRef<str>],
+    runtime: Runtime,
+) -> Result<Vec<Card>, Trouble> {
+    let tuning = tuning(raw)?;
+    let mut cards: Vec<Card> = match (&raw.memory, names) {
         (Some(_), [_, ..]) => Err(Trouble::new("--gpu and --memory exclude each other").hint(
             "--memory is all that the job may have; --gpu knows what a card keeps for itself",
         )),
@@ -169,8 +222,24 @@ fn cards(raw: &cli::Cards, runtime: Runtime) -> Result<Vec<Card>, Trouble> {
             let spec = CardSpec::endless(runtime).with_memory(memory, Bytes::ZERO);
             Ok(vec![Card { gpu: None, spec }])
         }
-        (None, names) => names.iter().map(|name| card(name, runtime)).collect(),
+        (None, names) => names
+            .iter()
+            .map(|name| card(name.as_ref(), runtime))
+            .collect(),
+    }?;
+    for card in &mut cards {
+        card.spec.tuning = tuning;
     }
+    Ok(cards)
+}
+
+/// Whether the kernels were tuned before.
+///
+/// # Errors
+///
+/// There is no such state.
+pub fn tuning(raw: &cli::Cards) -> Result<Tuning, Trouble> {
+    choice("--tuning", &raw.tuning, Tuning::VARIANTS)
 }
 
 /// An amount of memory.
@@ -196,13 +265,15 @@ fn card(name: &str, runtime: Runtime) -> Result<Card, Trouble> {
                 .hint(format!("add --runtime {}", either(&driven))),
         );
     }
-    Ok(Card {
-        gpu: Some(gpu),
-        spec: gpu.spec(runtime),
-    })
+    Ok(Card::of(gpu, runtime))
 }
 
-fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, Trouble> {
+/// The value of `option` that `text` names, one of `known`.
+///
+/// # Errors
+///
+/// It names none.
+pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, Trouble> {
     text.to_lowercase().parse().map_err(|_| {
         Trouble::new(format!("`{text}` is no value of {option}"))
             .hint(format!("{option} is {}", either(known)))

@@ -23,6 +23,8 @@ pub enum Command {
     Estimate(Estimate),
     /// Largest batch per card
     MaxBatch(MaxBatch),
+    /// Largest batches of models x cards x precisions
+    Table(Box<Table>),
     /// Run the step for real, on a device of this machine, and compare
     Verify(Box<Verify>),
     /// The process that `verify` trains in
@@ -31,10 +33,29 @@ pub enum Command {
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
-    Gpus(Gpus),
+    Gpus(Box<Gpus>),
+    /// The script with which a shell completes what is typed
+    Completions(Completions),
+    /// The manual page, in the format of man
+    Man(Man),
     /// A page of docs/ that is made by running the program
     #[command(hide = true)]
     Page(Page),
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// For which shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Of this command alone
+    pub command: Option<String>,
 }
 
 /// `page`.
@@ -50,6 +71,12 @@ pub struct Page {
 pub enum PageName {
     /// `docs/accuracy.md`, from the records of measurements
     Accuracy,
+    /// `batch_sizes.md`
+    BatchSizes,
+    /// `fit-check/data/configurations.jsonl`: the rows of the configuration that this is built in
+    Configurations,
+    /// `published.md`
+    Published,
     /// `zoo.md`
     Zoo,
 }
@@ -70,9 +97,32 @@ pub struct Estimate {
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
+    /// Add what burn's tuner chose for the ten largest operations
+    #[arg(long)]
+    pub kernels: bool,
+    /// Where pictures of it go.
+    #[command(flatten)]
+    pub pictures: Pictures,
+    /// Say what would make it fit, each change simulated: auto (if it does not), always, never
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub advise: Advise,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Where pictures of a step go.
+#[derive(Debug, Args)]
+pub struct Pictures {
+    /// Write a page for a browser: memory over the step, layers, assumptions
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the chart alone: memory over the step, by category
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write trace events for Perfetto (ui.perfetto.dev): memory by category, phases and layers
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 }
 
 /// `max-batch`.
@@ -81,6 +131,45 @@ pub struct MaxBatch {
     /// Which job.
     #[command(flatten)]
     pub job: Job,
+    /// Say what would let more samples fit, each change simulated: auto (if not even one does),
+    /// always, never
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub advise: Advise,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `table`.
+#[derive(Debug, Args)]
+pub struct Table {
+    /// Models of the zoo, or paths as `estimate` takes them [default: the whole zoo]
+    #[arg(value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// The rows and columns of a published table: lambda-2020
+    #[arg(long, value_name = "NAME", conflicts_with = "models")]
+    pub preset: Option<String>,
+    /// Number formats: fp32, fp16, bf16, mixed; repeatable [default: fp32; of a preset fp32 and
+    /// mixed]
+    #[arg(long, value_name = "FORMAT")]
+    pub precision: Vec<String>,
+    /// How the models are trained.
+    #[command(flatten)]
+    pub options: Options,
+    /// What they are to fit on.
+    #[command(flatten)]
+    pub cards: Cards,
+    /// Several cards in one: rtx-3090,l4,24GB, or `all` that the runtime drives [default: the
+    /// least usable cards sold with 8, 12, 16, 24, 48 and 80 GB]
+    #[arg(long, value_name = "CARDS")]
+    pub gpus: Option<String>,
+    /// Show the largest power of two that is no more, as such tables do
+    #[arg(long)]
+    pub powers_of_two: bool,
+    /// Order: model (by name), batch (largest in the last column first), memory (columns, least
+    /// usable first); repeatable [default: as typed]
+    #[arg(long, value_name = "KEY")]
+    pub sort: Vec<String>,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -102,6 +191,10 @@ pub struct Verify {
     /// cargo features
     #[arg(long, default_value = "wgpu", value_name = "DEVICE")]
     pub device: String,
+    /// Weights that are put into the network before the step: a safetensors file, an index or
+    /// a folder
+    #[arg(long, value_name = "PATH", conflicts_with = "max_batch")]
+    pub weights: Option<PathBuf>,
     /// List the devices that were found
     #[arg(long)]
     pub list: bool,
@@ -162,6 +255,21 @@ pub struct Models {
 pub struct Gpus {
     /// Show one in full: a name, an alias, or a class such as 24GB
     pub card: Option<String>,
+    /// Those on which a training step of this model fits, the least memory first
+    #[arg(long, value_name = "MODEL", conflicts_with = "card")]
+    pub fits: Option<String>,
+    /// Samples in a batch, with --fits [default: that of the published recipe]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub batch: Option<String>,
+    /// Tokens in a batch instead, with --fits
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub tokens: Option<String>,
+    /// How it is trained.
+    #[command(flatten)]
+    pub step: Step,
+    /// The runtime that burn drives the cards with: cuda, vulkan, wgpu
+    #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
+    pub runtime: String,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -187,6 +295,15 @@ pub struct Step {
     /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
     #[arg(long, default_value = "fp32", value_name = "FORMAT")]
     pub precision: String,
+    /// Everything else.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub options: Options,
+}
+
+/// How a model is trained, but for its number formats.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct Options {
     /// sgd, momentum, adam, adamw, … [default: that of the published recipe]
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
@@ -230,12 +347,32 @@ pub struct Step {
     pub lora_base: String,
 }
 
+impl Options {
+    /// These, and where one is not given that of `base`.
+    pub fn over(&self, base: &Self) -> Self {
+        let typed = self.clone();
+        let base = base.clone();
+        Self {
+            optimizer: typed.optimizer.or(base.optimizer),
+            image: typed.image.or(base.image),
+            seq: typed.seq.or(base.seq),
+            src_seq: typed.src_seq.or(base.src_seq),
+            classes: typed.classes.or(base.classes),
+            vocab: typed.vocab.or(base.vocab),
+            ..typed
+        }
+    }
+}
+
 /// Cards, simulated.
 #[derive(Debug, Args)]
 pub struct Cards {
     /// The runtime that burn drives the card with: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
+    /// Whether burn's kernels were tuned before (warm), or are tuned while the step runs (cold)
+    #[arg(long, default_value = "warm", value_name = "STATE")]
+    pub tuning: String,
     /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable
     #[arg(long, value_name = "CARD")]
     pub gpu: Vec<String>,
@@ -258,6 +395,29 @@ pub struct Output {
     pub quiet: bool,
 }
 
+/// When to say what would make a job fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Advise {
+    /// If it does not.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+impl Advise {
+    /// Whether to say it of a job that `fits` or does not.
+    pub fn is_wanted(self, fits: bool) -> bool {
+        match self {
+            Self::Auto => !fits,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
 /// How an answer looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -269,4 +429,6 @@ pub enum Format {
     Csv,
     /// For issues and pages
     Markdown,
+    /// For browsers; only of `table`
+    Html,
 }

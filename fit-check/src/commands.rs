@@ -5,6 +5,8 @@ mod gpus;
 mod max_batch;
 mod models;
 pub mod page;
+mod shell;
+mod table;
 mod verify;
 
 use std::process::ExitCode;
@@ -31,6 +33,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
+        Command::Table(raw) => table::run(&raw)?,
         Command::Verify(raw) => verify::run(&raw)?,
         Command::Measure => {
             measure::run_child()?;
@@ -38,6 +41,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Completions(raw) => shell::completions(&raw)?,
+        Command::Man(raw) => shell::man(&raw)?,
         Command::Page(raw) => page::run(&raw)?,
     };
     Ok(ExitCode::from(status))
@@ -55,7 +60,7 @@ pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode>
             estimate::answer(raw, &Ask::of(model, &raw.job, estimate::batch(raw))?)?
         }
         Command::MaxBatch(raw) if raw.job.model == model.name() => {
-            max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::ONE)?)?
+            max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::default())?)?
         }
         _ => return run(cli),
     };

@@ -1,12 +1,10 @@
 //! An estimate and a measurement of the same step, side by side.
 
-use std::collections::HashMap;
-
-use estimator::record::Role;
+use estimator::record::{BufferId, Pools, Role};
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Mark, Pools, Roles, Sampled};
+use crate::measure::{Mark, Purpose, Roles, Sampled};
 
 /// What a job took, estimated or measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,11 +16,25 @@ pub struct Figures {
     pub peak_live_bytes: Option<Bytes>,
     /// The most that the pools held.
     pub reserved_bytes: Bytes,
+    /// Of an estimate, the most that they hold where the device's thread is as far behind the
+    /// program as it can be ([`estimator::Pace::Behind`]); none where there was no need to know.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved_behind_bytes: Option<Bytes>,
     /// The most that the whole device held, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_bytes: Option<Bytes>,
     /// Phase by phase.
     pub phases: Vec<PhaseFigures>,
+}
+
+impl Figures {
+    /// The phases of this estimate, each beside that of `measured`, as far as both go.
+    pub fn beside<'a>(
+        &'a self,
+        measured: &'a Self,
+    ) -> impl Iterator<Item = (&'a PhaseFigures, &'a PhaseFigures)> {
+        self.phases.iter().zip(&measured.phases)
+    }
 }
 
 /// What there was at the end of a phase.
@@ -71,11 +83,7 @@ impl Figures {
             .map(|(mark, phase)| Seen {
                 phase: mark.phase,
                 step: mark.step,
-                pools: Pools {
-                    allocations: mark.pools.allocations,
-                    in_use: mark.pools.in_use,
-                    reserved: mark.pools.reserved,
-                },
+                pools: mark.pools,
                 roles: roles(simulated, &mark.roles),
                 peak: Some(phase.peak_live_bytes),
                 readings: None,
@@ -142,32 +150,24 @@ impl Figures {
                 .filter_map(|phase| phase.peak_live_bytes)
                 .max(),
             reserved_bytes: most(|phase| phase.reserved_bytes).unwrap_or_default(),
+            reserved_behind_bytes: None,
             device_bytes,
             phases,
         }
     }
 }
 
-/// Bytes of the buffers that `said` names, each counted once: a parameter stays one, whatever
-/// else the same buffer is called.
-fn roles(simulated: &Simulated, said: &[(estimator::record::BufferId, Role)]) -> Roles {
-    let mut named = HashMap::new();
-    for (buffer, role) in said {
-        let known = named.entry(*buffer).or_insert(*role);
-        if !matches!(known, Role::Parameter(_)) {
-            *known = *role;
-        }
-    }
-    let mut roles = Roles::default();
-    for (buffer, role) in named {
-        *match role {
-            Role::Parameter(_) => &mut roles.parameters,
-            Role::Buffer(_) => &mut roles.buffers,
-            Role::Gradient(_) => &mut roles.gradients,
-            Role::Input => &mut roles.inputs,
-        } += simulated.recording.buffer(buffer).bytes;
-    }
-    roles
+/// Bytes of the buffers that `said` names.
+fn roles(simulated: &Simulated, said: &[(BufferId, Role)]) -> Roles {
+    Roles::of(said.iter().map(|(buffer, role)| {
+        let purpose = match role {
+            Role::Parameter(_) => Purpose::Parameter,
+            Role::Buffer(_) => Purpose::Statistic,
+            Role::Gradient(_) => Purpose::Gradient,
+            Role::Input => Purpose::Input,
+        };
+        (*buffer, purpose, simulated.recording.buffer(*buffer).bytes)
+    }))
 }
 
 /// How far an estimate is from a measurement, relative to the measurement: below zero where
@@ -176,7 +176,7 @@ fn roles(simulated: &Simulated, said: &[(estimator::record::BufferId, Role)]) ->
 pub struct Errors {
     /// Of the most in use at the end of a phase.
     pub live: f64,
-    /// Of the most that the pools held.
+    /// Of the most that the pools held; zero between the two estimates, where there are two.
     pub reserved: f64,
     /// Of the whole device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -194,7 +194,7 @@ pub struct Errors {
 impl Errors {
     /// Of `estimated` against `measured`.
     pub fn of(estimated: &Figures, measured: &Figures) -> Self {
-        let phases = || estimated.phases.iter().zip(&measured.phases);
+        let phases = || estimated.beside(measured);
         let worst = phases()
             .map(|(estimated, measured)| relative(estimated.live_bytes, measured.live_bytes));
         let within = phases().filter_map(|(estimated, measured)| {
@@ -205,7 +205,7 @@ impl Errors {
         });
         Self {
             live: relative(estimated.live_bytes, measured.live_bytes),
-            reserved: relative(estimated.reserved_bytes, measured.reserved_bytes),
+            reserved: reserved(estimated, measured.reserved_bytes),
             device: match (estimated.device_bytes, measured.device_bytes) {
                 (Some(estimated), Some(measured)) => Some(relative(estimated, measured)),
                 _ => None,
@@ -226,6 +226,14 @@ impl Errors {
             && near(self.worst_phase)
             && self.device.is_none_or(near)
     }
+}
+
+/// How far the nearer of the two estimates is from what was measured, if it is not between them.
+fn reserved(estimated: &Figures, measured: Bytes) -> f64 {
+    let in_step = estimated.reserved_bytes;
+    let behind = estimated.reserved_behind_bytes.unwrap_or(in_step);
+    let nearest = measured.clamp(in_step.min(behind), in_step.max(behind));
+    relative(nearest, measured)
 }
 
 fn relative(estimated: Bytes, measured: Bytes) -> f64 {

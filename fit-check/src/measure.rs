@@ -12,6 +12,11 @@ mod process;
 mod sampler;
 mod watch;
 
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::PathBuf;
+
+use estimator::record::Pools;
 use estimator::{Bytes, DeviceDescription};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +46,8 @@ pub struct Training {
     pub step: cli::Step,
     /// Samples in a batch.
     pub batch: usize,
+    /// Weights that are put into its network first.
+    pub weights: Option<PathBuf>,
     /// Whether kernels are launched.
     pub mode: Mode,
     /// Whether the pools are asked all the time for the most that they hold within a phase;
@@ -108,15 +115,17 @@ pub struct Mark {
     pub device: Option<Bytes>,
 }
 
-/// What burn's pools hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pools {
-    /// Allocations in use.
-    pub allocations: u64,
-    /// Bytes in use.
-    pub in_use: Bytes,
-    /// Bytes taken from the device.
-    pub reserved: Bytes,
+/// What the program says that a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It holds a parameter.
+    Parameter,
+    /// It holds a running statistic.
+    Statistic,
+    /// It holds the gradient of a parameter.
+    Gradient,
+    /// It holds a tensor of the batch.
+    Input,
 }
 
 /// Bytes of the buffers whose purpose the program states.
@@ -133,6 +142,28 @@ pub struct Roles {
 }
 
 impl Roles {
+    /// Of the buffers that `said` names, each counted once: a parameter stays one, whatever
+    /// else the same buffer is called.
+    pub fn of<B: Eq + Hash>(said: impl IntoIterator<Item = (B, Purpose, Bytes)>) -> Self {
+        let mut named = HashMap::new();
+        for (buffer, purpose, bytes) in said {
+            let (known, _) = named.entry(buffer).or_insert((purpose, bytes));
+            if *known != Purpose::Parameter {
+                *known = purpose;
+            }
+        }
+        let mut roles = Self::default();
+        for (purpose, bytes) in named.into_values() {
+            *match purpose {
+                Purpose::Parameter => &mut roles.parameters,
+                Purpose::Statistic => &mut roles.buffers,
+                Purpose::Gradient => &mut roles.gradients,
+                Purpose::Input => &mut roles.inputs,
+            } += bytes;
+        }
+        roles
+    }
+
     /// All of them together.
     pub fn total(&self) -> Bytes {
         self.parameters + self.buffers + self.gradients + self.inputs

@@ -1,21 +1,27 @@
 //! How answers look. A new format is one file here and one line in [`render`].
 
-mod comparison;
+mod advice;
+pub(crate) mod comparison;
 mod csv;
+pub(crate) mod file;
+mod fits;
+pub(crate) mod html;
 mod json;
 mod lower_bound;
 pub(crate) mod markdown;
 pub(crate) mod page;
 pub(crate) mod pages;
-mod verify;
+mod table;
+pub(crate) mod verify;
 
-use std::fs;
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
 pub use pages::WithLayers;
 use serde::Serialize;
 
+use self::file::File;
 use crate::cli::{self, Format};
 use crate::trouble::Trouble;
 
@@ -25,9 +31,16 @@ pub struct Sheet {
     /// What it shows; empty if that is plain.
     pub title: String,
     /// Names of the columns.
-    pub header: Vec<&'static str>,
+    pub header: Vec<Cow<'static, str>>,
     /// Values, one for each column.
     pub rows: Vec<Vec<String>>,
+}
+
+impl Sheet {
+    /// Names of columns that are always the same.
+    pub fn header<const N: usize>(names: [&'static str; N]) -> Vec<Cow<'static, str>> {
+        names.map(Cow::Borrowed).to_vec()
+    }
 }
 
 /// An answer that every format can show.
@@ -37,6 +50,11 @@ pub trait Report: Serialize {
 
     /// As rows, for spreadsheets and Markdown.
     fn sheets(&self) -> Vec<Sheet>;
+
+    /// As a page for a browser, where there is one.
+    fn html(&self) -> Option<String> {
+        None
+    }
 }
 
 /// `report` in `format`.
@@ -50,6 +68,7 @@ pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
         Format::Json => json::render(report),
         Format::Csv => csv::render(&report.sheets()),
         Format::Markdown => Ok(markdown::render(&report.sheets())),
+        Format::Html => Ok(report.html().ok_or_else(no_html)?),
     }
 }
 
@@ -64,67 +83,62 @@ pub fn write<R: Report>(report: &R, output: &cli::Output) -> anyhow::Result<()> 
         text.push('\n');
     }
     match &output.output {
-        Some(path) => save(path, &anstream::adapter::strip_str(&text).to_string()),
-        None => {
-            let mut stdout = anstream::stdout().lock();
-            match stdout
-                .write_all(text.as_bytes())
-                .and_then(|()| stdout.flush())
-            {
-                // Whoever was to read the answer has seen enough.
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-                outcome => Ok(outcome?),
-            }
-        }
+        Some(path) => file(path).save(&pages::plain(&text)),
+        None => print(&text),
     }
 }
 
-/// Whether a file could be written at `path`, before any work is done for it.
+/// Writes `text` to stdout.
+///
+/// # Errors
+///
+/// It cannot be written, for another reason than that nobody reads on.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // Whoever was to read the answer has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+fn no_html() -> Trouble {
+    Trouble::new("this answer has no form for browsers")
+        .hint("--format html is for `fit-check table`; others have table, json, csv and markdown")
+}
+
+/// Whether an answer that has no form for browsers could be written, before any work is done
+/// for it.
 ///
 /// # Errors
 ///
 /// It could not.
 pub fn check(output: &cli::Output) -> Result<(), Trouble> {
-    let Some(path) = &output.output else {
-        return Ok(());
-    };
-    if path.is_dir() {
-        return Err(unwritable(path, "it is a folder"));
-    }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    match fs::metadata(folder) {
-        Ok(folder) if folder.is_dir() => {}
-        Ok(_) => return Err(unwritable(path, "its parent is no folder")),
-        Err(error) => return Err(unwritable(path, &error.to_string())),
-    }
-    // Probed beside the file, so that one that is there stays as it is.
-    let probe = partial(path);
-    match fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(unwritable(path, &error.to_string())),
+    match output.format {
+        Format::Html => Err(no_html()),
+        _ => check_file(output),
     }
 }
 
-fn unwritable(path: &Path, why: &str) -> Trouble {
-    Trouble::new(format!("cannot write {}: {why}", path.display()))
-        .hint("choose another --output, or leave it out to print the answer")
+/// Whether the file of an answer could be written.
+///
+/// # Errors
+///
+/// It could not.
+pub fn check_file(output: &cli::Output) -> Result<(), Trouble> {
+    output
+        .output
+        .as_deref()
+        .map_or(Ok(()), |path| file(path).check())
 }
 
-fn partial(path: &Path) -> std::path::PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.partial", std::process::id()));
-    path.with_file_name(name)
-}
-
-fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    let partial = partial(path);
-    fs::write(&partial, text)
-        .and_then(|()| fs::rename(&partial, path))
-        .map_err(|error| {
-            let _ = fs::remove_file(&partial);
-            unwritable(path, &error.to_string()).into()
-        })
+fn file(path: &Path) -> File<'_> {
+    File {
+        path,
+        option: "--output",
+        otherwise: "leave it out to print the answer",
+    }
 }

@@ -7,16 +7,17 @@ mod load;
 mod place;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use burn::tensor::{Device, FloatDType};
-use estimator::{CardSpec, Runtime, simulate};
+use estimator::{CardSpec, Runtime, Tuning, simulate};
 use model_zoo::{
     Configured, Error, Job, Model, Recipe, Variant, Watcher, Weights, published_tensors,
 };
 
 pub use checkpoint::{Checkpoint, StoredTensor, Sum};
 pub use comparison::{Comparison, Confidence};
-pub use load::{Loaded, Values};
+pub use load::{Loaded, Loading, Values};
 pub use place::is_path;
 
 use self::place::Place;
@@ -88,6 +89,8 @@ pub struct Origin {
     pub checkpoint: Option<Checkpoint>,
     /// Why its configuration was of no use, if there is one.
     pub unsupported: Option<String>,
+    /// What is published about it, if it is of the zoo.
+    pub published: Option<Box<Variant>>,
 }
 
 /// The model that `name` means: a path, or a model of the zoo.
@@ -98,7 +101,11 @@ pub struct Origin {
 pub fn find(name: &str) -> Result<(Subject, Origin), Trouble> {
     if !is_path(name) {
         let variant = Box::new(model_zoo::find(name)?);
-        return Ok((Subject::Published(variant), Origin::default()));
+        let origin = Origin {
+            published: Some(variant.clone()),
+            ..Origin::default()
+        };
+        return Ok((Subject::Published(variant), origin));
     }
     let place = Place::find(Path::new(name))?;
     let checkpoint = match place.weights.as_slice() {
@@ -111,7 +118,7 @@ pub fn find(name: &str) -> Result<(Subject, Origin), Trouble> {
             Ok(network) => {
                 let origin = Origin {
                     checkpoint,
-                    unsupported: None,
+                    ..Origin::default()
                 };
                 return Ok((Subject::Configured(Box::new(network)), origin));
             }
@@ -130,6 +137,7 @@ pub fn find(name: &str) -> Result<(Subject, Origin), Trouble> {
     let origin = Origin {
         checkpoint: Some(checkpoint),
         unsupported,
+        published: None,
     };
     Ok((Subject::Weights(weights), origin))
 }
@@ -150,11 +158,17 @@ pub fn compare(
     let Some(checkpoint) = &origin.checkpoint else {
         return Ok(Some(Comparison::without_weights()));
     };
-    let card = CardSpec::endless(Runtime::Cuda);
-    let mut published = None;
+    // Nothing is trained, so there is nothing to tune.
+    let card = CardSpec {
+        tuning: Tuning::Cold,
+        ..CardSpec::endless(Runtime::Cuda)
+    };
+    let published = OnceLock::new();
     simulate(card, FloatDType::F32, |run| {
-        published = Some(published_tensors(&**network, job, &run.device()));
+        published.get_or_init(|| published_tensors(&**network, job, &run.device()));
         Ok(())
     })?;
-    Ok(published.map(|published| Comparison::of(&published, checkpoint)))
+    Ok(published
+        .get()
+        .map(|published| Comparison::of(published, checkpoint)))
 }

@@ -1,5 +1,6 @@
 //! What is going on, on stderr, where it takes longer than half a second.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    lines: bool,
 }
 
 /// Before this, nothing is shown.
@@ -31,13 +33,23 @@ impl Progress {
                 }
             });
         }
-        Self { bar }
+        Self {
+            bar,
+            lines: !quiet && std::io::stderr().is_terminal(),
+        }
     }
 
     /// The next step begins.
     pub fn at(&self, what: &str) {
         self.bar.set_message(what.to_string());
         self.bar.inc(1);
+    }
+
+    /// Shows a part of the answer before the whole is there.
+    pub fn line(&self, text: &str) {
+        if self.lines {
+            self.bar.suspend(|| anstream::eprintln!("{text}"));
+        }
     }
 
     /// Nothing is left to do.

@@ -7,7 +7,7 @@ use std::path::Path;
 use model_zoo::{Input, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 
-use crate::comparison::{Errors, Figures};
+use crate::comparison::Figures;
 use crate::measure::{DeviceReport, Mode};
 use crate::report::{Burn, VerifyReport};
 use crate::trouble::Trouble;
@@ -39,13 +39,6 @@ pub struct Record {
     pub estimated: Figures,
     /// What was measured.
     pub measured: Figures,
-}
-
-impl Record {
-    /// How far the estimate is off.
-    pub fn error(&self) -> Errors {
-        Errors::of(&self.estimated, &self.measured)
-    }
 }
 
 /// All records of this version of the program.

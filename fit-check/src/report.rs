@@ -1,16 +1,17 @@
 //! The answers, as every format shows them. The field names are the program's JSON interface.
 
 use estimator::{
-    Breakdown, Bytes, Estimate, Gpu, LargestBatch, LayerMemory, Limit, Overhead, Parameters, Phase,
-    PhaseMemory, Provenance,
+    Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
+    Parameters, Phase, PhaseMemory, Provenance, Tuning,
 };
 use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision, Variant};
 use serde::{Deserialize, Serialize};
 
+use crate::advice::Advice;
 use crate::ask::{Ask, Card};
 use crate::comparison::{Errors, Figures};
 use crate::measure::{DeviceReport, Ending, Mode};
-use crate::own::Comparison;
+use crate::own::{Comparison, Loaded};
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -24,27 +25,32 @@ pub struct Burn {
     pub fusion: bool,
     /// Whether kernels are tuned.
     pub autotune: bool,
+    /// If they are: whether that was done before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
 }
 
 impl Burn {
-    /// The burn of this program.
-    pub fn this() -> Self {
+    /// The burn of this program; if it tunes its kernels, with `tuning`.
+    pub fn this(tuning: Tuning) -> Self {
+        let autotune = cfg!(feature = "autotune");
         Self {
             version: "0.22.1".into(),
-            fusion: false,
-            autotune: false,
+            fusion: cfg!(feature = "fusion"),
+            autotune,
+            tuning: autotune.then_some(tuning),
         }
     }
-}
 
-impl Burn {
-    /// `fusion off, autotune off`
+    /// `fusion on, autotune on (warm)`
     pub fn switches(&self) -> String {
         let switched = |on: bool| if on { "on" } else { "off" };
+        let tuning = self.tuning.map(|tuning| format!(" ({tuning})"));
         format!(
-            "fusion {}, autotune {}",
+            "fusion {}, autotune {}{}",
             switched(self.fusion),
-            switched(self.autotune)
+            switched(self.autotune),
+            tuning.unwrap_or_default()
         )
     }
 }
@@ -98,7 +104,7 @@ impl Asked {
     pub fn new<M: Model>(ask: &Ask<M>, batch: Option<usize>) -> Self {
         Self {
             weights: ask.comparison.clone(),
-            ..Self::of(&ask.model, &ask.job, ask.runtime, batch)
+            ..Self::of(&ask.model, &ask.job, ask.runtime, ask.tuning, batch)
         }
     }
 
@@ -107,6 +113,7 @@ impl Asked {
         model: &impl Model,
         job: &Job,
         runtime: estimator::Runtime,
+        tuning: Tuning,
         batch: Option<usize>,
     ) -> Self {
         Self {
@@ -123,7 +130,7 @@ impl Asked {
             freeze: job.freeze.clone(),
             lora: job.lora.as_ref().map(Adapters::new),
             weights: None,
-            burn: Burn::this(),
+            burn: Burn::this(tuning),
         }
     }
 }
@@ -224,6 +231,15 @@ pub struct Verdict {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether the first run fits as well, in which kernels are tuned; none if that is not
+    /// another one, or if not even the others fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_run_fits: Option<bool>,
+    /// Whether it fits as well where the device's thread is as far behind the program as it can
+    /// be ([`estimator::Pace::Behind`]); none where there is enough to spare, or where it does
+    /// not fit anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind_fits: Option<bool>,
 }
 
 /// The answer of `estimate`.
@@ -250,6 +266,39 @@ pub struct EstimateReport {
     pub cards: Vec<Verdict>,
     /// What a process costs beside the pools.
     pub overhead_bytes: Bytes,
+    /// The run in which kernels are tuned, where there is room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_run: Option<FirstRun>,
+    /// The most in use with other kernels, where that makes a difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+    /// What burn's tuner chose for the largest operations, if that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<Vec<Choice>>,
+    /// What would make it fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+/// The most that a step has in use with the leanest and with the hungriest of the kernels that burn's tuner
+/// chooses between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// With the leanest.
+    pub least_bytes: Bytes,
+    /// With the hungriest.
+    pub most_bytes: Bytes,
+}
+
+impl Range {
+    /// A difference of which nothing is said: 2 %.
+    const SLIGHT: f64 = 0.02;
+
+    /// Whether it is to be said beside an answer of `bytes`.
+    pub fn matters(&self, bytes: Bytes) -> bool {
+        let width = self.most_bytes.max(bytes) - self.least_bytes.min(bytes);
+        width.as_f64() > Self::SLIGHT * bytes.as_f64()
+    }
 }
 
 impl EstimateReport {
@@ -269,15 +318,24 @@ impl EstimateReport {
                 _ => std::mem::take(&mut verdicts),
             },
             overhead_bytes: overhead,
+            first_run: estimate.first_run,
+            range: None,
+            kernels: None,
+            advice: None,
+        }
+    }
+
+    /// Card by card.
+    pub fn verdicts(&self) -> &[Verdict] {
+        match self.cards.is_empty() {
+            true => self.verdict.as_slice(),
+            false => &self.cards,
         }
     }
 
     /// Whether it fits on every card that was named.
     pub fn fits(&self) -> bool {
-        self.verdict
-            .iter()
-            .chain(&self.cards)
-            .all(|verdict| verdict.fits)
+        self.verdicts().iter().all(|verdict| verdict.fits)
     }
 }
 
@@ -347,6 +405,9 @@ pub struct MaxBatchReport {
     pub asked: Asked,
     /// Card by card.
     pub cards: Vec<CardBatch>,
+    /// What would let more samples fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
 }
 
 /// The answer of `verify`.
@@ -359,6 +420,9 @@ pub struct VerifyReport {
     pub device: DeviceReport,
     /// How the step was run.
     pub mode: Mode,
+    /// What became of the network's tensors, if weights were put in first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaded_weights: Option<Loaded>,
     /// How the run ended.
     pub ending: Ending,
     /// On a simulated card like the device.

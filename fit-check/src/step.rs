@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
-use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, simulate};
+use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, Workbench};
 use model_zoo::{Job, Model, Watcher};
 
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
@@ -67,44 +67,84 @@ pub fn simulate_step(
     job: &Job,
     spec: CardSpec,
 ) -> Result<Simulated, estimator::Error> {
-    simulate(spec, job.precision.float_type(), |run| {
+    let bench = Workbench::new(job.precision.float_type());
+    simulate_step_on(&bench, model, job, spec)
+}
+
+/// As [`simulate_step`], with a card of `bench`.
+///
+/// # Errors
+///
+/// As [`simulate_step`].
+pub fn simulate_step_on(
+    bench: &Workbench,
+    model: &(impl Model + Sync),
+    job: &Job,
+    spec: CardSpec,
+) -> Result<Simulated, estimator::Error> {
+    bench.simulate(spec, |run| {
         let device = training_device(run.device(), job);
         model.train(job, &device, STEPS, &mut Watched(run))
     })
 }
 
-/// A training step at any batch.
-#[derive(Clone, Copy, Debug)]
+/// A training step at any batch. Each is run on a card of its own, which is tuned to it: a kernel
+/// that was chosen with few samples may be another than the one that is chosen with many.
+#[derive(Debug)]
 pub struct AnyBatch<'a, M> {
-    /// The model.
-    pub model: &'a M,
-    /// Its training step; the batch is another each time.
-    pub job: &'a Job,
+    model: &'a M,
+    job: &'a Job,
 }
 
 /// The batches from which others are proposed. One sample is often special: what is wide in
 /// the batch can be left out.
 const PROPOSING: u64 = 2;
 
-impl<M: Model + Sync> AnyBatch<'_, M> {
-    /// How the step grows with the batch on cards like `endless`, if it does so evenly.
-    ///
-    /// # Errors
-    ///
-    /// As [`simulate_step`].
-    pub fn scaling(&self, endless: &CardSpec) -> Result<Option<Scaling>, estimator::Error> {
-        let few = self.simulate(PROPOSING, endless.clone())?;
-        let more = self.simulate(PROPOSING + 1, endless.clone())?;
-        Ok(Scaling::between(PROPOSING, few.recording, &more.recording))
+impl<'a, M: Model + Sync> AnyBatch<'a, M> {
+    /// That of `model` for `job`, whose own batch does not matter.
+    pub fn new(model: &'a M, job: &'a Job) -> Self {
+        Self { model, job }
+    }
+}
+
+/// How `program` grows with the batch on cards like `endless`, if it does so evenly.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub fn scaling(
+    program: &impl Program,
+    endless: &CardSpec,
+) -> Result<Option<Scaling>, estimator::Error> {
+    let batches = [PROPOSING, PROPOSING + 1];
+    if !batches.iter().all(|batch| program.accepts(*batch)) {
+        return Ok(None);
+    }
+    let few = program.simulate(PROPOSING, endless.clone())?;
+    let more = program.simulate(PROPOSING + 1, endless.clone())?;
+    Ok(Scaling::between(
+        PROPOSING,
+        few.recording,
+        &more.recording,
+        endless,
+    ))
+}
+
+impl<M> AnyBatch<'_, M> {
+    fn job(&self, batch: u64) -> Job {
+        Job {
+            batch: batch as usize,
+            ..self.job.clone()
+        }
     }
 }
 
 impl<M: Model + Sync> Program for AnyBatch<'_, M> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
-        let job = Job {
-            batch: batch as usize,
-            ..self.job.clone()
-        };
-        simulate_step(self.model, &job, spec)
+        simulate_step(self.model, &self.job(batch), spec)
+    }
+
+    fn accepts(&self, batch: u64) -> bool {
+        self.model.check(&self.job(batch)).is_ok()
     }
 }

@@ -137,8 +137,14 @@ impl From<estimator::Error> for Trouble {
             estimator::Error::Precision(_) => {
                 Self::new("a card on this runtime does not offer this number format").hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
             }
+            estimator::Error::NoKernel(_) => {
+                Self::new(text).hint("--precision fp32 runs on every card; for 16 bits burn's kernels want tensor cores")
+            }
             estimator::Error::NoLimit { .. } => {
                 Self::new(text).hint("give the card a size with --gpu or --memory")
+            }
+            estimator::Error::NeverTuned => {
+                Self::new(text).hint("add --tuning cold: a run in which kernels are tuned")
             }
             estimator::Error::Panicked(_) => Self::new(text).hint(
                 "this is a fault in fit-check or in burn: please report it with the command that you typed",

@@ -1,13 +1,14 @@
 //! Pages of `docs/` that the program writes are as it would write them now.
 
-use fit_check::commands::page::accuracy;
+use fit_check::commands::page::{accuracy, configurations};
 use fit_check::records;
 
 #[test]
 fn the_page_on_accuracy_is_that_of_the_records() {
     let records = records::all().expect("records that can be read");
     assert!(
-        accuracy::page(&records) == include_str!("../../docs/accuracy.md"),
+        accuracy::page(&records, &configurations::all().expect("rows"))
+            == include_str!("../../docs/accuracy.md"),
         "docs/accuracy.md is stale: run `cargo run --release -- page accuracy > docs/accuracy.md`"
     );
 }

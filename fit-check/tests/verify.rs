@@ -1,7 +1,11 @@
 //! Estimates held against a device that trains: Mesa's software device.
 //!
+//! Of burn's plain configuration: one that tunes runs its candidates, which a software device
+//! takes minutes for; the records have that (`docs/accuracy.md`).
+//!
 //! Where there is none, these tests show nothing and say so. `.ci/run` installs it (the package
 //! `mesa-vulkan-drivers`) and sets `FIT_CHECK_NEEDS_DEVICE`, with which they fail instead.
+#![cfg(not(feature = "autotune"))]
 
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -126,6 +130,24 @@ fn a_tensor_that_the_device_cannot_bind_is_reported() {
         "{error}"
     );
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Putting weights in changes where they lie, not what the estimate is worth: 41 tensors, as the
+/// Python package that wrote the file counts them.
+#[test]
+fn weights_are_put_in_before_the_step() {
+    if !can_measure() {
+        return;
+    }
+    let bert = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-bert");
+    let arguments = format!("{bert} --weights {bert} --batch 2");
+    same(&arguments);
+    let answer = answer(&verify(&arguments).output().unwrap());
+    assert_eq!(
+        answer["loaded_weights"]["loaded"].as_array().unwrap().len(),
+        41
+    );
+    assert_eq!(answer["loaded_weights"]["missing"], serde_json::json!([]));
 }
 
 #[test]

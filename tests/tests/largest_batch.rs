@@ -1,15 +1,16 @@
 //! The largest batch, against running the step at it and beyond it.
 
 use estimator::{
-    Bytes, CardSpec, Error, Limit, Program, Runtime, Scaling, Simulated, largest_batch,
+    Bytes, CardSpec, Error, Limit, Program, Runtime, Scaling, Simulated, Workbench, largest_batch,
 };
-use fit_check::simulate_step;
+use fit_check::simulate_step_on;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
 use proptest::prelude::*;
 
 struct Step {
     variant: Variant,
     job: Job,
+    bench: Workbench,
 }
 
 impl Step {
@@ -25,7 +26,12 @@ impl Step {
             ..Request::default()
         };
         let job = request.resolve(&variant).unwrap();
-        Self { variant, job }
+        let bench = Workbench::new(job.precision.float_type());
+        Self {
+            variant,
+            job,
+            bench,
+        }
     }
 
     fn fits(&self, batch: u64, spec: &CardSpec) -> bool {
@@ -39,8 +45,8 @@ impl Step {
             ..spec.clone()
         };
         let few = self.simulate(2, endless.clone()).unwrap();
-        let more = self.simulate(3, endless).unwrap();
-        Scaling::between(2, few.recording, &more.recording)
+        let more = self.simulate(3, endless.clone()).unwrap();
+        Scaling::between(2, few.recording, &more.recording, &endless)
     }
 }
 
@@ -50,12 +56,15 @@ impl Program for Step {
             batch: batch as usize,
             ..self.job.clone()
         };
-        simulate_step(&self.variant, &job, spec)
+        simulate_step_on(&self.bench, &self.variant, &job, spec)
     }
 }
 
+/// Fewer where each case tunes its kernels first.
+const CASES: u32 = if cfg!(feature = "autotune") { 4 } else { 12 };
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
     fn it_fits_and_one_more_does_not(
@@ -100,4 +109,36 @@ fn a_single_allocation_can_be_the_limit() {
     let found = largest_batch(&step, scaling.as_ref(), &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
+}
+
+/// Which buffers a step has with many samples, from runs with 2 and with 3; against a run. The
+/// weight gradient of ConvS2S works in as many groups as there are samples, up to 32.
+#[test]
+#[cfg(not(feature = "autotune"))]
+fn two_small_batches_foretell_a_larger_one_to_the_byte() {
+    for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+        for (name, batch, foretold) in [
+            ("resnet-20", 777, true),
+            ("resnet-50", 61, true),
+            ("bert-base", 45, true),
+            ("unet", 7, true),
+            ("convs2s-en-de", 31, true),
+            ("convs2s-en-de", 100, false),
+        ] {
+            let variant = model_zoo::find(name).unwrap();
+            let step = Step {
+                job: Request::default().resolve(&variant).unwrap(),
+                variant,
+                bench: Workbench::new(Precision::Fp32.float_type()),
+            };
+            let spec = CardSpec::endless(runtime);
+            let scaling = step.scaling(&spec).unwrap();
+            let run = step.simulate(batch, spec).unwrap();
+            assert_eq!(
+                scaling.foretells(batch, &run.recording),
+                foretold,
+                "{name} with {batch} samples on {runtime:?}"
+            );
+        }
+    }
 }

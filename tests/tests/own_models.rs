@@ -247,7 +247,7 @@ fn weights_are_loaded_before_the_first_step() {
     impl Watcher for Load {
         type Stop = ();
         fn start<M: Module>(&mut self, module: M) -> M {
-            let (module, loaded) = self.values.take().unwrap().into_module(module);
+            let (module, loaded) = self.values.take().unwrap().put_into(module);
             self.loaded = loaded;
             module
         }

@@ -1,13 +1,13 @@
 //! What every byte is for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
 use super::lifetimes::Lifetimes;
 use crate::Bytes;
-use crate::phase::Phase;
+use crate::Phase;
 use crate::record::{BufferId, Event, Recording, Role};
 
 /// What a buffer is for.
@@ -110,7 +110,8 @@ impl IndexMut<Category> for Breakdown {
 /// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
 /// start (master weights); what outlives the whole step, beyond the next batch or the end of
 /// the program, is optimizer state if it was born in the backward pass (a momentum begins as
-/// the gradient itself), and otherwise a running statistic that waits for its next update.
+/// the gradient itself) or if the optimizer wrote it (a fused kernel puts its result where it
+/// found an operand), and otherwise a running statistic that waits for its next update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
@@ -127,6 +128,7 @@ impl Categories {
             .filter_map(|(position, event)| matches!(event, Event::Mark(_)).then_some(position))
             .collect();
         let mut at: Vec<HashMap<BufferId, Category>> = vec![HashMap::new(); marks.len()];
+        let updated = written_by_optimizer(recording);
         for (buffer, life) in lifetimes.iter() {
             // The phase that it is born in ends at the first mark after its birth.
             let first = marks.partition_point(|mark| *mark < life.born);
@@ -138,7 +140,7 @@ impl Categories {
                 true => Category::Temporaries,
                 false => {
                     let stays = life.dies == recording.events.len();
-                    unsaid(recording, first, after, stays)
+                    unsaid(recording, first, after, stays, updated.contains(&buffer))
                 }
             };
             for there in &mut at[first..after] {
@@ -190,17 +192,42 @@ impl Categories {
     }
 }
 
+/// The buffers that a kernel wrote in an optimizer's phase.
+fn written_by_optimizer(recording: &Recording) -> HashSet<BufferId> {
+    let mut written = HashSet::new();
+    let mut marks = recording.marks.iter();
+    let mut phase = marks.next().map(|mark| mark.phase);
+    for event in &recording.events {
+        match event {
+            Event::Mark(_) => phase = marks.next().map(|mark| mark.phase),
+            Event::Launch(launch) if phase == Some(Phase::Optimizer) => {
+                written.extend(recording.writes(launch));
+            }
+            _ => {}
+        }
+    }
+    written
+}
+
 /// What a buffer is for at its marks if the program does not say; it was born before the
-/// mark `first` and is gone by the mark `after`, or `stays` for good.
-fn unsaid(recording: &Recording, first: usize, after: usize, stays: bool) -> Category {
+/// mark `first` and is gone by the mark `after`, or `stays` for good; an optimizer wrote it if it
+/// was `updated`.
+fn unsaid(
+    recording: &Recording,
+    first: usize,
+    after: usize,
+    stays: bool,
+    updated: bool,
+) -> Category {
     let phase = |mark: usize| recording.marks[mark].phase;
-    let updated = (first..after).find(|mark| phase(*mark) == Phase::Optimizer);
+    let update = (first..after).find(|mark| phase(*mark) == Phase::Optimizer);
     // Another network's update alone does not end the step.
     let outlives =
-        updated.is_some_and(|mark| stays || (mark..after).any(|mark| phase(mark) == Phase::Data));
+        update.is_some_and(|mark| stays || (mark..after).any(|mark| phase(mark) == Phase::Data));
     match phase(first) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
         Phase::Backward if outlives => Category::Optimizer,
+        _ if outlives && updated => Category::Optimizer,
         _ if outlives => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,

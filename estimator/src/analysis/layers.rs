@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::lifetimes::Lifetimes;
-use crate::phase::Phase;
+use crate::Phase;
 use crate::record::{BufferId, Event, LayerId, Recording, Role};
 
 /// The layer of every launch and every buffer.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::category::{Breakdown, Categories};
 use super::lifetimes::Lifetimes;
 use crate::Bytes;
-use crate::phase::Phase;
+use crate::Phase;
 use crate::record::{BufferId, Event, Recording};
 
 /// The bytes in use, event by event.
@@ -56,6 +56,11 @@ impl Timeline {
     /// In use right after the event at `position`.
     pub fn live(&self, position: usize) -> Bytes {
         self.live[position]
+    }
+
+    /// The most in use at once.
+    pub fn most(&self) -> Bytes {
+        self.live.iter().copied().max().unwrap_or_default()
     }
 
     /// The first moment at which the most is in use; none if nothing happened.

@@ -1,17 +1,19 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Bytes, Estimate};
+use estimator::{Bytes, CardSpec, Choice, Estimate, Favour, Pace, Tuning, Workbench};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
+use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch, Card};
-use crate::cli;
-use crate::lower_bound::LowerBound;
+use crate::cli::{self, Advise};
+use crate::lower_bound::{LowerBound, need_network};
 use crate::output::{self, WithLayers};
 use crate::own::{Checkpoint, Subject};
+use crate::picture::Picture;
 use crate::progress::Progress;
-use crate::report::{EstimateReport, GpuName, Verdict};
-use crate::simulate_step;
+use crate::report::{EstimateReport, GpuName, Range, Verdict};
+use crate::step::{simulate_step, simulate_step_on};
 use crate::trouble::Trouble;
 
 /// Runs the command.
@@ -34,21 +36,55 @@ pub fn batch(raw: &cli::Estimate) -> Batch<'_> {
 /// Runs the command for `ask`.
 pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
+    raw.pictures.check(&raw.output)?;
+    if raw.kernels && !cfg!(feature = "autotune") {
+        return Err(
+            Trouble::new("this fit-check is built without burn's autotune")
+                .hint("leave --kernels out: nothing is chosen between")
+                .into(),
+        );
+    }
+    if raw.kernels {
+        estimator::listen();
+    }
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
         ask.model.name()
     ));
     let spec = ask.endless();
-    let simulated = simulate_step(&ask.model, &ask.job, spec.clone()).map_err(Trouble::from)?;
-    let estimate = Estimate::of(&simulated, &spec);
+    let bench = Workbench::new(ask.job.precision.float_type());
+    // The replays of an estimate go on beside other simulations, which take turns.
+    let (estimated, range) = std::thread::scope(|scope| {
+        let range = scope.spawn(|| range(ask, &spec));
+        let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
+        let estimated = simulated.map(|simulated| (Estimate::of(&simulated, &spec), simulated));
+        (
+            estimated,
+            range.join().expect("a simulation does not panic"),
+        )
+    });
+    let (estimate, simulated) = estimated.map_err(Trouble::from)?;
+    let range = range.map_err(Trouble::from)?;
+    let range = range.filter(|range| range.matters(estimate.peak.live_bytes));
     let mut verdicts = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
         progress.at(&format!("training it on {}", GpuName::new(card).name));
-        verdicts.push(verdict(ask, card, &estimate)?);
+        verdicts.push(verdict(ask, &bench, card, &estimate)?);
     }
+    let advice = advice(raw, ask, &estimate, &verdicts, &progress)?;
     progress.done();
-    let report = EstimateReport::new(ask, estimate, verdicts);
+    let report = EstimateReport {
+        advice,
+        range,
+        kernels: raw.kernels.then(|| largest(&simulated.choices)),
+        ..EstimateReport::new(ask, estimate, verdicts)
+    };
+    if raw.pictures.any() {
+        let published = ask.origin.published.as_deref();
+        raw.pictures
+            .write(&Picture::new(&report, published, &simulated))?;
+    }
     match raw.layers {
         true => output::write(&WithLayers(&report), &raw.output)?,
         false => output::write(&report, &raw.output)?,
@@ -56,8 +92,68 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
 }
 
+/// How many operations are shown with what was chosen for them.
+const KERNELS: usize = 10;
+
+/// Those of `choices` with the largest results.
+fn largest(choices: &[Choice]) -> Vec<Choice> {
+    let mut choices = choices.to_vec();
+    choices.sort_by_key(|choice| std::cmp::Reverse(choice.result_bytes));
+    choices.truncate(KERNELS);
+    choices
+}
+
+/// The most that is in use with the leanest and with the hungriest of the kernels that burn's
+/// tuner chooses between, on a card like `spec`; none where it chooses nothing.
+fn range<M: Model + Sync>(
+    ask: &Ask<M>,
+    spec: &CardSpec,
+) -> Result<Option<Range>, estimator::Error> {
+    if !cfg!(feature = "autotune") {
+        return Ok(None);
+    }
+    let live = |favour| {
+        let spec = CardSpec {
+            favour,
+            ..spec.clone()
+        };
+        Ok(simulate_step(&ask.model, &ask.job, spec)?.most_in_use())
+    };
+    Ok(Some(Range {
+        least_bytes: live(Favour::LeastMemory)?,
+        most_bytes: live(Favour::MostMemory)?,
+    }))
+}
+
+/// What would make it fit, if that is to be said: of the first card on which it does not.
+fn advice<M: Model + Sync>(
+    raw: &cli::Estimate,
+    ask: &Ask<M>,
+    estimate: &Estimate,
+    verdicts: &[Verdict],
+    progress: &Progress,
+) -> anyhow::Result<Option<Advice>> {
+    let refusing = verdicts.iter().position(|verdict| !verdict.fits);
+    let Some(card) = ask.cards.get(refusing.unwrap_or(0)) else {
+        return match raw.advise {
+            Advise::Always => Err(advice::needs_card().into()),
+            _ => Ok(None),
+        };
+    };
+    if !raw.advise.is_wanted(refusing.is_none()) {
+        return Ok(None);
+    }
+    progress.at("trying what would make it fit");
+    let layers = advice::trained(estimate);
+    let advice = advise(ask, card, &layers, Goal::Batch).map_err(Trouble::from)?;
+    Ok(Some(advice))
+}
+
 /// The answer where only weights are known.
 fn lower_bound(raw: &cli::Estimate, ask: &Ask, checkpoint: &Checkpoint) -> anyhow::Result<u8> {
+    if raw.pictures.any() {
+        need_network(&ask.model, &ask.origin, "a picture")?;
+    }
     output::check(&raw.output)?;
     let report = LowerBound::of(ask, checkpoint)?;
     output::write(&report, &raw.output)?;
@@ -68,20 +164,53 @@ fn lower_bound(raw: &cli::Estimate, ask: &Ask, checkpoint: &Checkpoint) -> anyho
     })
 }
 
+/// Where less than this part of what is required is to spare, the pages that the pools take by
+/// chance decide: at the most 7.3 % were seen (DCGAN, batch 2; `docs/accuracy.md`, "Pages").
+const CLOSE: u64 = 10;
+
 /// Whether the step fits on `card`: it is run there, with the card's memory in force.
 fn verdict<M: Model + Sync>(
     ask: &Ask<M>,
+    bench: &Workbench,
     card: &Card,
     estimate: &Estimate,
 ) -> anyhow::Result<Verdict> {
-    let simulated =
-        simulate_step(&ask.model, &ask.job, card.spec.clone()).map_err(Trouble::from)?;
+    let refused = |spec: CardSpec| -> anyhow::Result<Option<String>> {
+        let simulated =
+            simulate_step_on(bench, &ask.model, &ask.job, spec).map_err(Trouble::from)?;
+        Ok(simulated.outcome().err().map(|refused| refused.to_string()))
+    };
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
-    let reason = simulated.outcome().err().map(|refused| refused.to_string());
+    let reason = refused(card.spec.clone())?;
+    let first_run_fits = match (&reason, &estimate.first_run) {
+        (None, Some(first)) if first.reserved_bytes <= available => Some(true),
+        (None, Some(_)) => {
+            let cold = CardSpec {
+                tuning: Tuning::Cold,
+                ..card.spec.clone()
+            };
+            Some(refused(cold)?.is_none())
+        }
+        _ => None,
+    };
+    let required = estimate.peak.required_bytes;
+    let close = available.saturating_sub(required) < required / CLOSE;
+    let behind_fits = match &reason {
+        None if close => {
+            let behind = CardSpec {
+                pace: Pace::Behind,
+                ..card.spec.clone()
+            };
+            Some(refused(behind)?.is_none())
+        }
+        _ => None,
+    };
     Ok(Verdict {
         gpu: GpuName::new(card),
         fits: reason.is_none(),
-        headroom_bytes: available.signed_difference(estimate.peak.required_bytes),
+        headroom_bytes: available.signed_difference(required),
         reason,
+        first_run_fits,
+        behind_fits,
     })
 }

@@ -1,15 +1,29 @@
 //! The catalogue of cards: marketed and usable memory, provenance.
 
-use estimator::Gpu;
+use estimator::{Gpu, Tuning};
+use strum::VariantNames;
 
-use super::FITS;
+use super::{DOES_NOT_FIT, FITS};
+use crate::ask::{self, Batch};
 use crate::cli;
+use crate::fits::{FitsReport, fitting};
+use crate::lower_bound::need_network;
 use crate::output;
-use crate::report::GpuReport;
+use crate::own;
+use crate::progress::Progress;
+use crate::report::{Asked, GpuReport};
 use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
+    if let Some(model) = &raw.fits {
+        return fits(raw, model);
+    }
+    if raw.batch.is_some() || raw.tokens.is_some() {
+        return Err(Trouble::new("a batch is nothing that a card has")
+            .hint("add --fits MODEL to see the cards on which its training step fits")
+            .into());
+    }
     let cards: Vec<GpuReport> = match &raw.card {
         Some(name) => vec![GpuReport::from(Gpu::find(name).map_err(Trouble::from)?)],
         None => Gpu::all().iter().map(GpuReport::from).collect(),
@@ -17,4 +31,31 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     output::write(&cards, &raw.output)?;
     Ok(FITS)
+}
+
+/// The cards on which a training step fits.
+fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
+    let (model, origin) = own::find(name)?;
+    need_network(&model, &origin, "gpus --fits")?;
+    let batch = Batch {
+        samples: raw.batch.as_deref(),
+        tokens: raw.tokens.as_deref(),
+    };
+    let job = ask::training_job(&model, &raw.step, batch)?;
+    let runtime = ask::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
+    output::check(&raw.output)?;
+    let progress = Progress::new(raw.output.quiet, 1);
+    progress.at(&format!("training {name} on cards of every kind"));
+    let (cards, not_told) = fitting(&model, &job, runtime);
+    progress.done();
+    let report = FitsReport {
+        asked: Asked::of(&model, &job, runtime, Tuning::Warm, Some(job.batch)),
+        cards,
+        not_told,
+    };
+    output::write(&report, &raw.output)?;
+    Ok(match report.cards.is_empty() {
+        true => DOES_NOT_FIT,
+        false => FITS,
+    })
 }

@@ -4,18 +4,19 @@ use estimator::largest_batch;
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
+use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch};
 use crate::cli;
 use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
-use crate::step::AnyBatch;
+use crate::step::{AnyBatch, scaling};
 use crate::trouble::Trouble;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
-    let ask = Ask::new(&raw.job, Batch::ONE)?;
+    let ask = Ask::new(&raw.job, Batch::default())?;
     need_network(&ask.model, &ask.origin, "max-batch")?;
     answer(raw, &ask)
 }
@@ -35,23 +36,42 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
         "training {} on a simulated card",
         ask.model.name()
     ));
-    let program = AnyBatch {
-        model: &ask.model,
-        job: &ask.job,
-    };
-    let scaling = program.scaling(&ask.endless()).map_err(Trouble::from)?;
+    let program = AnyBatch::new(&ask.model, &ask.job);
+    let scaling = scaling(&program, &ask.endless()).map_err(Trouble::from)?;
     let mut cards = Vec::with_capacity(ask.cards.len());
+    let mut layers = Vec::new();
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
         let found = largest_batch(&program, scaling.as_ref(), &card.spec).map_err(Trouble::from)?;
         cards.push(CardBatch::new(card, &found, ask.job.input.tokens()));
+        layers = advice::trained(&found.next.estimate);
     }
+    let advice = advice(raw, ask, &cards, &layers, &progress)?;
     progress.done();
     let report = MaxBatchReport {
         asked: Asked::new(ask, None),
         cards,
+        advice,
     };
     output::write(&report, &raw.output)?;
     let fits = report.cards.iter().all(|card| card.max_batch > 0);
     Ok(if fits { FITS } else { DOES_NOT_FIT })
+}
+
+/// What would let more samples fit, if that is to be said: of the first card that holds none.
+fn advice<M: Model + Sync>(
+    raw: &cli::MaxBatch,
+    ask: &Ask<M>,
+    cards: &[CardBatch],
+    layers: &[String],
+    progress: &Progress,
+) -> anyhow::Result<Option<Advice>> {
+    let empty = cards.iter().position(|card| card.max_batch == 0);
+    if !raw.advise.is_wanted(empty.is_none()) {
+        return Ok(None);
+    }
+    progress.at("trying what would let more samples fit");
+    let card = &ask.cards[empty.unwrap_or(0)];
+    let advice = advise(ask, card, layers, Goal::Most).map_err(Trouble::from)?;
+    Ok(Some(advice))
 }

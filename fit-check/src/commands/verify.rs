@@ -3,8 +3,10 @@
 mod fit;
 mod limit;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use estimator::{CardSpec, Tuning};
 use model_zoo::Job;
 
 use super::{FITS, UNKNOWN};
@@ -16,8 +18,13 @@ use crate::output;
 use crate::own::{self, Subject};
 use crate::progress::Progress;
 use crate::records;
+use crate::report::Asked;
 use crate::step::STEPS;
 use crate::trouble::Trouble;
+
+/// The process that trains knows nothing of the device when it begins, and keeps nothing of what
+/// it found out.
+const PROVED: Tuning = Tuning::Cold;
 
 /// Runs the command.
 pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
@@ -49,6 +56,8 @@ struct Proof {
     opened: Opened,
     /// The job as it was typed, for the process that trains.
     step: cli::Step,
+    /// Weights that are put into its network first.
+    weights: Option<PathBuf>,
     patience: Duration,
     progress: Progress,
 }
@@ -60,7 +69,7 @@ impl Proof {
             return Err(Trouble::new("verify needs a model").into());
         };
         let batch = match raw.max_batch {
-            true => Batch::ONE,
+            true => Batch::default(),
             false => Batch {
                 samples: raw.batch.as_deref(),
                 tokens: None,
@@ -79,14 +88,24 @@ impl Proof {
             job,
             device,
             step: raw.step.clone(),
+            weights: raw.weights.clone(),
             patience,
             progress,
         })
     }
 
     /// A simulated card like the device, with as much memory as is ever asked for.
-    fn card(&self) -> estimator::CardSpec {
-        self.opened.description.card(self.device.driven.runtime())
+    fn card(&self) -> CardSpec {
+        CardSpec {
+            tuning: PROVED,
+            ..self.opened.description.card(self.device.driven.runtime())
+        }
+    }
+
+    /// What is asked of it, with its batch or without.
+    fn asked(&self, batch: Option<usize>) -> Asked {
+        let runtime = self.device.driven.runtime();
+        Asked::of(&self.model, &self.job, runtime, PROVED, batch)
     }
 
     /// Trains a batch on the device. `limit` is the most memory that its process may take.
@@ -101,6 +120,7 @@ impl Proof {
             model: self.typed.clone(),
             step: self.step.clone(),
             batch: batch as usize,
+            weights: self.weights.clone(),
             mode,
             sampled,
             limit,

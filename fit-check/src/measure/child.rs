@@ -98,7 +98,11 @@ fn train(
     let mut watch = Watch::new(device.clone(), training.sampled, whole, |mark| {
         say(&Said::Mark(Box::new(mark)));
     });
-    if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
+    let weights = training.weights.as_deref();
+    let values = weights.map(|path| own::Values::of(path, &model, &job));
+    let values = values.transpose()?;
+    let mut loading = own::Loading::new(values.as_ref(), &mut watch);
+    if let Err(failed) = model.train(&job, &device, STEPS, &mut loading) {
         say(&Said::Failed(failed.0));
     }
     Ok(())

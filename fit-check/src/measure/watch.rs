@@ -6,11 +6,12 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
+use estimator::pools_of;
 use estimator::{Bytes, TensorBuffer, TensorKind, buffer_of, visit_tensors};
 use model_zoo::{Phase, Watcher};
 
 use super::sampler::Sampler;
-use super::{Mark, Pools, Roles, process};
+use super::{Mark, Purpose, Roles, process};
 use crate::step::estimator_phase;
 
 /// The device could not do what it was given.
@@ -23,20 +24,12 @@ pub(super) struct Watch<F> {
     step: usize,
     /// Of each module by name, as it was last reported: what is said of it holds at every
     /// mark until it is reported anew.
-    modules: HashMap<String, Vec<(TensorBuffer, Role)>>,
+    modules: HashMap<String, Vec<(TensorBuffer, Purpose)>>,
     /// Of gradients and inputs, for the next mark.
-    named: Vec<(TensorBuffer, Role)>,
+    named: Vec<(TensorBuffer, Purpose)>,
     sampler: Option<Sampler>,
     whole: Box<dyn Fn() -> Option<Bytes>>,
     tell: F,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Parameter,
-    Statistic,
-    Gradient,
-    Input,
 }
 
 impl<F: FnMut(Mark)> Watch<F> {
@@ -59,27 +52,11 @@ impl<F: FnMut(Mark)> Watch<F> {
         }
     }
 
-    /// Bytes of the buffers that have a name, each counted once: a parameter stays one,
-    /// whatever else the same buffer is called.
+    /// Bytes of the buffers that have a name.
     fn said(&mut self) -> Roles {
         let of_modules = self.modules.values().flatten().copied();
-        let mut named = HashMap::new();
-        for (buffer, role) in of_modules.chain(self.named.drain(..)) {
-            let known = named.entry(buffer).or_insert(role);
-            if *known != Role::Parameter {
-                *known = role;
-            }
-        }
-        let mut said = Roles::default();
-        for (buffer, role) in named {
-            *match role {
-                Role::Parameter => &mut said.parameters,
-                Role::Statistic => &mut said.buffers,
-                Role::Gradient => &mut said.gradients,
-                Role::Input => &mut said.inputs,
-            } += buffer.bytes;
-        }
-        said
+        let named = of_modules.chain(self.named.drain(..));
+        Roles::of(named.map(|(buffer, purpose)| (buffer, purpose, buffer.bytes)))
     }
 }
 
@@ -90,8 +67,8 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
         let mut roles = Vec::new();
         visit_tensors(name, module, |tensor| {
             let role = match tensor.kind {
-                TensorKind::Statistic => Role::Statistic,
-                TensorKind::Trainable | TensorKind::Frozen => Role::Parameter,
+                TensorKind::Statistic => Purpose::Statistic,
+                TensorKind::Trainable | TensorKind::Frozen => Purpose::Parameter,
             };
             roles.extend(tensor.buffer.map(|buffer| (buffer, role)));
         });
@@ -108,7 +85,7 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
                 let id: ParamId = param.id;
                 let gradient = self.gradients.get::<D>(id);
                 let buffer = gradient.and_then(|gradient| buffer_of(&gradient));
-                let role = buffer.map(|buffer| (buffer, Role::Gradient));
+                let role = buffer.map(|buffer| (buffer, Purpose::Gradient));
                 self.watch.named.extend(role);
             }
         }
@@ -119,7 +96,7 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
     }
 
     fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
-        let role = buffer_of(tensor).map(|buffer| (buffer, Role::Input));
+        let role = buffer_of(tensor).map(|buffer| (buffer, Purpose::Input));
         self.named.extend(role);
     }
 
@@ -128,12 +105,7 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
     fn end(&mut self, phase: Phase) -> Result<(), DeviceFailed> {
         let synced = self.device.sync();
         synced.map_err(|error| DeviceFailed(error.to_string()))?;
-        let usage = self.device.memory_pool_usage();
-        let pools = usage.map_or_else(Pools::default, |usage| Pools {
-            allocations: usage.number_allocs,
-            in_use: Bytes(usage.bytes_in_use),
-            reserved: Bytes(usage.bytes_reserved),
-        });
+        let pools = pools_of(&self.device);
         let said = self.said();
         (self.tell)(Mark {
             phase: estimator_phase(phase),

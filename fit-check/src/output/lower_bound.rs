@@ -47,7 +47,7 @@ fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Sheet {
     });
     Sheet {
         title: title.into(),
-        header: vec![kind, "tensors", "parameters", "in the file"],
+        header: Sheet::header([kind, "tensors", "parameters", "in the file"]),
         rows: rows.collect(),
     }
 }
@@ -98,7 +98,7 @@ impl Report for LowerBound {
     fn sheets(&self) -> Vec<Sheet> {
         let mut held = Sheet {
             title: "At least".into(),
-            header: vec!["category", "bytes"],
+            header: Sheet::header(["category", "bytes"]),
             rows: Vec::new(),
         };
         for (name, bytes) in self.rows() {

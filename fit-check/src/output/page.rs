@@ -46,7 +46,7 @@ pub fn grouped(number: u64) -> String {
 pub fn columns(sheet: &Sheet) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(&sheet.header);
+    table.set_header(sheet.header.iter().map(|name| name.as_ref()));
     for row in &sheet.rows {
         table.add_row(row);
     }

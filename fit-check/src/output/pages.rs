@@ -2,19 +2,20 @@
 
 use std::fmt::Write;
 
-use estimator::{Breakdown, Category, Limit, Provenance};
+use estimator::{Breakdown, Bytes, Category, Choice, Limit, Provenance};
 use model_zoo::BaseFormat;
 use strum::IntoEnumIterator;
 
 use super::comparison::lines;
 use super::page::{BAD, FAINT, GOOD, TITLE, bar, columns, grouped, indented, styled};
 use super::{Report, Sheet};
+use crate::advice::Advice;
 use crate::report::{
     Asked, CardBatch, EstimateReport, GpuReport, MaxBatchReport, ModelReport, Verdict,
 };
 
 /// `resnet-50, batch 32, 3x224x224, fp32, adam`
-pub(super) fn headline(asked: &Asked) -> String {
+pub(crate) fn headline(asked: &Asked) -> String {
     let mut parts = vec![styled(TITLE, &asked.model)];
     if let Some(batch) = asked.batch {
         let tokens = asked.tokens.map(|tokens| tokens as u64);
@@ -54,6 +55,11 @@ pub(super) fn headline(asked: &Asked) -> String {
     parts.join(", ")
 }
 
+/// `text` for what is no terminal.
+pub(crate) fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
 /// ` (3,136 tokens)` after a batch of samples that are made of tokens.
 fn in_tokens(tokens: Option<u64>) -> String {
     let tokens = tokens.map(|tokens| format!(" ({} tokens)", grouped(tokens)));
@@ -61,7 +67,7 @@ fn in_tokens(tokens: Option<u64>) -> String {
 }
 
 /// `burn 0.22.1 on cuda, fusion off, autotune off`
-pub(super) fn burn(asked: &Asked) -> String {
+pub(crate) fn burn(asked: &Asked) -> String {
     format!(
         "burn {} on {}, {}",
         asked.burn.version,
@@ -82,9 +88,27 @@ fn difference(bytes: i64) -> String {
     estimator::Bytes(bytes.unsigned_abs()).to_string()
 }
 
-fn verdict_line(verdict: &Verdict) -> String {
+/// `fits on A10, 3.2 GiB to spare`
+pub(crate) fn verdict_line(verdict: &Verdict) -> String {
     let name = &verdict.gpu.name;
+    let line = fits_line(verdict, name);
+    match verdict.behind_fits {
+        Some(false) => format!(
+            "{line}\n  {}: where the device's thread is behind the program, the pools take more pages, and it does not fit",
+            styled(BAD, "close")
+        ),
+        _ => line,
+    }
+}
+
+fn fits_line(verdict: &Verdict, name: &str) -> String {
     match (verdict.fits, &verdict.reason) {
+        (true, _) if verdict.first_run_fits == Some(false) => format!(
+            "{} on {name}, {} to spare; but the first run, which tunes, {}",
+            styled(GOOD, "fits once tuned"),
+            difference(verdict.headroom_bytes),
+            styled(BAD, "does not")
+        ),
         (true, _) => format!(
             "{} on {name}, {} to spare",
             styled(GOOD, "fits"),
@@ -123,18 +147,83 @@ fn breakdown(at_peak: &Breakdown) -> String {
     lines
 }
 
+/// One of the figures that an estimate ends in.
+pub(crate) struct Figure {
+    /// What it is called.
+    pub name: &'static str,
+    /// How much it is.
+    pub bytes: Bytes,
+    /// What it means.
+    pub meaning: String,
+}
+
+/// The figures of `report`, the one to go by first.
+pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
+    let peak = &report.peak;
+    let figure = |name, bytes, meaning: String| Figure {
+        name,
+        bytes,
+        meaning,
+    };
+    let mut figures = vec![
+        figure(
+            "required",
+            peak.required_bytes,
+            "the least memory with which the step completes".into(),
+        ),
+        figure(
+            "reserved",
+            peak.reserved_bytes,
+            "held by burn's pools where there is room".into(),
+        ),
+    ];
+    if report.overhead_bytes.0 > 0 {
+        let overhead = report.overhead_bytes;
+        figures.push(figure(
+            "device",
+            peak.device_bytes,
+            format!("the whole device then: with {overhead} for the process"),
+        ));
+    }
+    let mut live = format!("in use at the peak: {} phase", peak.phase);
+    for (what, name) in [("layer", &peak.layer), ("kernel", &peak.kernel)] {
+        if let Some(name) = name {
+            let _ = write!(live, ", {what} {name}");
+        }
+    }
+    if let Some(first) = &report.first_run {
+        figures.push(figure(
+            "first run",
+            first.reserved_bytes,
+            "reserved in the first run, where kernels are tuned, with room for it".into(),
+        ));
+    }
+    figures.push(figure("live", peak.live_bytes, live));
+    if let Some(range) = &report.range {
+        figures.push(figure(
+            "from",
+            range.least_bytes,
+            format!(
+                "to {} in use at the peak, whichever kernels burn's tuner prefers",
+                range.most_bytes
+            ),
+        ));
+    }
+    figures
+}
+
 impl EstimateReport {
     fn layer_sheet(&self) -> Sheet {
         Sheet {
             title: "Layers".into(),
-            header: vec![
+            header: Sheet::header([
                 "layer",
                 "kind",
                 "parameters",
                 "activations",
                 "gradients",
                 "optimizer",
-            ],
+            ]),
             rows: self
                 .layers
                 .iter()
@@ -154,54 +243,23 @@ impl EstimateReport {
 
     /// The page, with the table of layers if `layers`.
     fn full_page(&self, layers: bool) -> String {
-        let peak = &self.peak;
         let mut page = format!("{}\n\n", headline(&self.asked));
-        let verdicts: Vec<_> = match self.cards.is_empty() {
-            true => self.verdict.iter().collect(),
-            false => self.cards.iter().collect(),
-        };
-        for verdict in &verdicts {
+        let verdicts = self.verdicts();
+        for verdict in verdicts {
             let _ = writeln!(page, "  {}", verdict_line(verdict));
         }
         if !verdicts.is_empty() {
             page.push('\n');
         }
-        let _ = writeln!(
-            page,
-            "  {}  the least memory with which the step completes",
-            styled(
-                TITLE,
-                format!("{:<9} {:>10}", "required", peak.required_bytes.to_string())
-            )
-        );
-        let _ = writeln!(
-            page,
-            "  {:<9} {:>10}  held by burn's pools where there is room",
-            "reserved",
-            peak.reserved_bytes.to_string()
-        );
-        if self.overhead_bytes.0 > 0 {
-            let _ = writeln!(
-                page,
-                "  {:<9} {:>10}  the whole device then: with {} for the process",
-                "device",
-                peak.device_bytes.to_string(),
-                self.overhead_bytes
-            );
+        for (index, figure) in figures(self).iter().enumerate() {
+            let amount = format!("{:<9} {:>10}", figure.name, figure.bytes.to_string());
+            let amount = match index {
+                0 => styled(TITLE, amount),
+                _ => amount,
+            };
+            let _ = writeln!(page, "  {amount}  {}", figure.meaning);
         }
-        let at_work = peak.layer.iter().map(|layer| format!(", layer {layer}"));
-        let kernel = peak
-            .kernel
-            .iter()
-            .map(|kernel| format!(", kernel {kernel}"));
-        let _ = writeln!(
-            page,
-            "  {:<9} {:>10}  in use at the peak: {} phase{}\n",
-            "live",
-            peak.live_bytes.to_string(),
-            peak.phase,
-            at_work.chain(kernel).collect::<String>()
-        );
+        page.push('\n');
         page += &breakdown(&self.at_peak);
         let parameters = &self.parameters;
         let _ = write!(
@@ -224,11 +282,39 @@ impl EstimateReport {
             );
         }
         let _ = writeln!(page, "\n  {}", styled(FAINT, assumptions(&self.asked)));
+        if let Some(kernels) = &self.kernels {
+            page.push('\n');
+            page += &columns(&kernel_sheet(kernels));
+        }
         if layers {
             page.push('\n');
             page += &columns(&self.layer_sheet());
         }
+        if let Some(advice) = &self.advice {
+            page.push('\n');
+            page += &advice.page();
+        }
         page
+    }
+}
+
+fn kernel_sheet(kernels: &[Choice]) -> Sheet {
+    Sheet {
+        title: "Kernels that burn's tuner chose".into(),
+        header: Sheet::header(["result", "scratch", "least", "most", "chosen", "operation"]),
+        rows: kernels
+            .iter()
+            .map(|choice| {
+                vec![
+                    choice.result_bytes.to_string(),
+                    choice.scratch_bytes.to_string(),
+                    choice.least_scratch_bytes.to_string(),
+                    choice.most_scratch_bytes.to_string(),
+                    choice.chosen.clone(),
+                    choice.operation.clone(),
+                ]
+            })
+            .collect(),
     }
 }
 
@@ -260,7 +346,7 @@ impl Report for EstimateReport {
 
     fn sheets(&self) -> Vec<Sheet> {
         let peak = &self.peak;
-        let mut header = vec!["model", "batch", "precision", "optimizer", "runtime"];
+        let mut header = Sheet::header(["model", "batch", "precision", "optimizer", "runtime"]);
         let mut row = vec![
             self.asked.model.to_string(),
             self.asked
@@ -271,12 +357,12 @@ impl Report for EstimateReport {
             self.asked.optimizer.to_string(),
             self.asked.runtime.to_string(),
         ];
-        header.extend([
+        header.extend(Sheet::header([
             "required_bytes",
             "reserved_bytes",
             "device_bytes",
             "live_bytes",
-        ]);
+        ]));
         for bytes in [
             peak.required_bytes,
             peak.reserved_bytes,
@@ -286,20 +372,22 @@ impl Report for EstimateReport {
             row.push(bytes.0.to_string());
         }
         for category in Category::iter() {
-            header.push(category_column(category));
+            header.push(category_column(category).into());
             row.push(self.at_peak[category].0.to_string());
         }
         if let Some(verdict) = &self.verdict {
-            header.extend(["gpu", "fits", "headroom_bytes"]);
+            header.extend(Sheet::header(["gpu", "fits", "headroom_bytes"]));
             row.push(verdict.gpu.name.clone());
             row.push(verdict.fits.to_string());
             row.push(verdict.headroom_bytes.to_string());
         }
-        vec![Sheet {
+        let sheet = Sheet {
             title: String::new(),
             header,
             rows: vec![row],
-        }]
+        };
+        let advice = self.advice.iter().map(Advice::sheet);
+        std::iter::once(sheet).chain(advice).collect()
     }
 }
 
@@ -318,6 +406,9 @@ fn category_column(category: Category) -> &'static str {
 fn batch_lines(card: &CardBatch) -> String {
     let mut lines = String::new();
     let answer = match card.max_batch {
+        0 if card.next.batch > 1 => {
+            styled(BAD, format!("not even {} samples fit", card.next.batch))
+        }
         0 => styled(BAD, "not even one sample fits"),
         batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
@@ -378,13 +469,17 @@ impl Report for MaxBatchReport {
                 "both batches were run on a simulated card of this size"
             )
         );
+        if let Some(advice) = &self.advice {
+            page.push('\n');
+            page += &advice.page();
+        }
         page
     }
 
     fn sheets(&self) -> Vec<Sheet> {
-        vec![Sheet {
+        let sheet = Sheet {
             title: String::new(),
-            header: vec![
+            header: Sheet::header([
                 "model",
                 "precision",
                 "optimizer",
@@ -398,7 +493,7 @@ impl Report for MaxBatchReport {
                 "next_required_bytes",
                 "limit",
                 "max_tokens",
-            ],
+            ]),
             rows: self
                 .cards
                 .iter()
@@ -430,7 +525,9 @@ impl Report for MaxBatchReport {
                     ]
                 })
                 .collect(),
-        }]
+        };
+        let advice = self.advice.iter().map(Advice::sheet);
+        std::iter::once(sheet).chain(advice).collect()
     }
 }
 
@@ -464,14 +561,14 @@ impl Report for Vec<ModelReport> {
     fn sheets(&self) -> Vec<Sheet> {
         vec![Sheet {
             title: String::new(),
-            header: vec![
+            header: Sheet::header([
                 "model",
                 "family",
                 "parameters",
                 "sample",
                 "batch",
                 "optimizer",
-            ],
+            ]),
             rows: self
                 .iter()
                 .map(|model| {
@@ -538,7 +635,7 @@ impl Report for Vec<GpuReport> {
     fn sheets(&self) -> Vec<Sheet> {
         vec![Sheet {
             title: String::new(),
-            header: vec![
+            header: Sheet::header([
                 "card",
                 "type",
                 "architecture",
@@ -546,7 +643,7 @@ impl Report for Vec<GpuReport> {
                 "usable",
                 "known from",
                 "year",
-            ],
+            ]),
             rows: self
                 .iter()
                 .map(|card| {

@@ -10,6 +10,7 @@ use super::pages::{burn, headline};
 use super::{Report, Sheet};
 use crate::comparison::PhaseFigures;
 use crate::measure::{DeviceReport, Ending, Found, Mode};
+use crate::own::Loaded;
 use crate::report::{BatchRun, LimitReport, VerifyReport};
 
 /// `llvmpipe through wgpu (vulkan), driver …; a software device`
@@ -27,8 +28,27 @@ fn device_line(device: &DeviceReport) -> String {
     line
 }
 
+/// `41 tensors have their values from the weights, 2 do not: head.weight, head.bias`
+fn weights_line(weights: &Loaded) -> String {
+    /// Tensors that are named.
+    const NAMED: usize = 3;
+    let mut line = format!(
+        "{} tensors have their values from the weights",
+        weights.loaded.len()
+    );
+    let missing = &weights.missing;
+    if !missing.is_empty() {
+        let named = &missing[..missing.len().min(NAMED)];
+        let _ = write!(line, ", {} do not: {}", missing.len(), named.join(", "));
+        if missing.len() > NAMED {
+            line.push_str(", …");
+        }
+    }
+    line
+}
+
 /// `+1.25 %`, or `the same`.
-fn relative(error: f64) -> String {
+pub(crate) fn relative(error: f64) -> String {
     match error {
         0.0 => "the same".into(),
         error => format!("{:+.2} %", error * 100.0),
@@ -49,7 +69,7 @@ fn difference(estimated: Bytes, measured: Bytes) -> String {
 
 impl VerifyReport {
     fn pairs(&self) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
-        self.estimated.phases.iter().zip(&self.measured.phases)
+        self.estimated.beside(&self.measured)
     }
 
     fn phase_sheet(&self) -> Sheet {
@@ -69,7 +89,7 @@ impl VerifyReport {
         });
         Sheet {
             title: "At the end of each phase, in bytes".into(),
-            header: vec![
+            header: Sheet::header([
                 "step",
                 "phase",
                 "allocations",
@@ -80,7 +100,7 @@ impl VerifyReport {
                 "reserved",
                 "measured",
                 "difference",
-            ],
+            ]),
             rows: rows.collect(),
         }
     }
@@ -108,7 +128,7 @@ impl VerifyReport {
         });
         Sheet {
             title: "By category in the last step, in bytes".into(),
-            header: vec!["phase", "category", "estimated", "measured", "difference"],
+            header: Sheet::header(["phase", "category", "estimated", "measured", "difference"]),
             rows: rows.collect(),
         }
     }
@@ -125,7 +145,7 @@ impl VerifyReport {
         });
         Sheet {
             title: "The most in use within each phase, in bytes; seen: in a dry run, by asking the pools all the time, which has calls made earlier than otherwise".into(),
-            header: vec!["step", "phase", "estimated", "seen", "readings"],
+            header: Sheet::header(["step", "phase", "estimated", "seen", "readings"]),
             rows: rows.collect(),
         }
     }
@@ -134,7 +154,9 @@ impl VerifyReport {
         let error = &self.error;
         match (&self.ending, self.agrees) {
             (Ending::Trained, true)
-                if error.live == 0.0 && error.reserved == 0.0 && error.worst_phase == 0.0 =>
+                if error.live == 0.0
+                    && error.worst_phase == 0.0
+                    && self.estimated.reserved_bytes == self.measured.reserved_bytes =>
             {
                 styled(GOOD, "the estimate is the measurement, to the byte")
             }
@@ -170,10 +192,21 @@ impl Report for VerifyReport {
         let mut page = format!("{}: {mode}\n\n", headline(&self.asked));
         let _ = writeln!(page, "  {}", self.verdict());
         let _ = writeln!(page, "  {}", styled(FAINT, device_line(&self.device)));
+        if let Some(weights) = &self.loaded_weights {
+            let _ = writeln!(page, "  {}", weights_line(weights));
+        }
         for sheet in self.sheets() {
             if !sheet.rows.is_empty() {
                 let _ = write!(page, "\n  {}\n{}", sheet.title, columns(&sheet));
             }
+        }
+        if let Some(behind) = self.estimated.reserved_behind_bytes {
+            let _ = writeln!(
+                page,
+                "\n  estimated to reserve {} where the device's thread keeps up with the program, {} where it is behind: the measurement is held against both",
+                grouped(self.estimated.reserved_bytes.0),
+                grouped(behind.0)
+            );
         }
         if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
             let _ = writeln!(
@@ -242,7 +275,7 @@ impl Report for LimitReport {
         });
         vec![Sheet {
             title: String::new(),
-            header: vec!["batch", "required", "fits", "on the device"],
+            header: Sheet::header(["batch", "required", "fits", "on the device"]),
             rows: rows.collect(),
         }]
     }
@@ -273,7 +306,7 @@ impl Report for Vec<Found> {
         });
         vec![Sheet {
             title: String::new(),
-            header: vec!["device", "name", "api", "driver", "software"],
+            header: Sheet::header(["device", "name", "api", "driver", "software"]),
             rows: rows.collect(),
         }]
     }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::kind::Basic;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use burn_store::burn_pack;
 use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, bridge};
-use model_zoo::{PublishedTensor, PublishedTensors};
+use model_zoo::{Job, Model, Phase, PublishedTensor, PublishedTensors, Watcher, published_tensors};
+use serde::Serialize;
 
 use super::comparison::current;
 use super::header;
@@ -15,7 +18,7 @@ use super::place::{Place, unreadable};
 use crate::trouble::Trouble;
 
 /// What became of the tensors of a network.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Loaded {
     /// Paths of those that have their values from the file.
     pub loaded: Vec<String>,
@@ -60,8 +63,20 @@ impl Values {
         })
     }
 
+    /// As [`Values::open`], for the network that `model` trains as `job` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Values::open`].
+    pub fn of(path: &Path, model: &impl Model, job: &Job) -> Result<Self, Trouble> {
+        // Of the network only names and shapes are wanted, and nothing is to be left of it on
+        // the device that is measured.
+        let published = published_tensors(model, job, &Device::flex().autodiff());
+        Self::open(path, published, job.precision.float_type())
+    }
+
     /// `module`, which has the tensors that were said, with the values in it.
-    pub fn into_module<M: Module>(self, mut module: M) -> (M, Loaded) {
+    pub fn put_into<M: Module>(&self, mut module: M) -> (M, Loaded) {
         let mut found = Vec::new();
         let mut loaded = Loaded::default();
         for tensor in &self.published.tensors {
@@ -108,6 +123,63 @@ impl Values {
     fn read(&self, stored: &burn_pack::Tensor) -> Option<TensorData> {
         let data = bridge::to_data(stored).ok()?;
         Some(data.convert_dtype(self.float.into()))
+    }
+}
+
+/// Puts values into the module with which a training step starts, and hands on what the step
+/// says.
+pub struct Loading<'a, W> {
+    watcher: &'a mut W,
+    values: Option<&'a Values>,
+    /// What became of the tensors of the module; none while there was no such module, which is
+    /// so to the end where a step trains several.
+    pub loaded: Option<Loaded>,
+}
+
+impl<'a, W> Loading<'a, W> {
+    /// Tells `watcher` of a step; `values` are put in, if there are any.
+    pub fn new(values: Option<&'a Values>, watcher: &'a mut W) -> Self {
+        Self {
+            watcher,
+            values,
+            loaded: None,
+        }
+    }
+}
+
+impl<W: Watcher> Watcher for Loading<'_, W> {
+    type Stop = W::Stop;
+
+    fn start<M: Module>(&mut self, module: M) -> M {
+        let module = self.watcher.start(module);
+        match self.values {
+            None => module,
+            Some(values) => {
+                let (module, loaded) = values.put_into(module);
+                self.loaded = Some(loaded);
+                module
+            }
+        }
+    }
+
+    fn module<M: Module>(&mut self, name: &str, module: &M) {
+        self.watcher.module(name, module);
+    }
+
+    fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
+        self.watcher.gradients(module, gradients);
+    }
+
+    fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
+        self.watcher.input(tensor);
+    }
+
+    fn loss(&mut self, loss: &Tensor<1>) {
+        self.watcher.loss(loss);
+    }
+
+    fn end(&mut self, phase: Phase) -> Result<(), W::Stop> {
+        self.watcher.end(phase)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use estimator::Bytes;
 
+use super::configurations::{self, Configuration};
+use crate::comparison::PhaseFigures;
 use crate::measure::Mode;
 use crate::output::page::grouped;
 use crate::output::{Sheet, markdown};
@@ -10,8 +12,8 @@ use crate::records::Record;
 /// What a person wrote.
 const FRAME: &str = include_str!("accuracy.md");
 
-/// The page, from `records`.
-pub fn page(records: &[Record]) -> String {
+/// The page, from `records` and `configurations`.
+pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
     let (software, hardware): (Vec<_>, Vec<_>) =
         records.iter().partition(|record| record.device.software);
     let proof = match hardware.is_empty() {
@@ -30,7 +32,7 @@ pub fn page(records: &[Record]) -> String {
     }
     let summary = Sheet {
         title: String::new(),
-        header: vec![
+        header: Sheet::header([
             "measured on",
             "quantity",
             "cases",
@@ -38,12 +40,16 @@ pub fn page(records: &[Record]) -> String {
             "median error",
             "worst error",
             "under-estimates",
-        ],
+        ]),
         rows: summary,
     };
     FRAME
         .replace("{{proof}}", &proof)
         .replace("{{summary}}", &markdown::render(&[summary]))
+        .replace(
+            "{{configurations}}",
+            &configurations::table(configurations, records),
+        )
         .replace("{{records}}", &markdown::render(&[table(records)]))
 }
 
@@ -75,15 +81,8 @@ const QUANTITIES: [Quantity; 4] = [
     }),
 ];
 
-fn pairs(
-    record: &Record,
-) -> impl Iterator<
-    Item = (
-        &crate::comparison::PhaseFigures,
-        &crate::comparison::PhaseFigures,
-    ),
-> {
-    record.estimated.phases.iter().zip(&record.measured.phases)
+fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
+    record.estimated.beside(&record.measured)
 }
 
 /// A row for each quantity that `records` have.
@@ -135,6 +134,7 @@ fn table(records: &[Record]) -> Sheet {
             record.batch.to_string(),
             sizes(record),
             format!("{}, {}", record.precision, record.optimizer),
+            record.burn.switches(),
             record.mode.to_string(),
             exact(estimated.live_bytes),
             exact(measured.live_bytes),
@@ -146,11 +146,12 @@ fn table(records: &[Record]) -> Sheet {
     });
     Sheet {
         title: String::new(),
-        header: vec![
+        header: Sheet::header([
             "model",
             "batch",
             "sample",
             "precision, optimizer",
+            "burn",
             "run",
             "in use",
             "measured",
@@ -158,7 +159,7 @@ fn table(records: &[Record]) -> Sheet {
             "measured",
             "device",
             "date",
-        ],
+        ]),
         rows: rows.collect(),
     }
 }

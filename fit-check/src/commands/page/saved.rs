@@ -7,8 +7,8 @@ use estimator::{Analysis, Bytes, CardSpec, Category, Phase, Runtime, Simulated};
 use model_zoo::{Input, Request};
 use serde::Deserialize;
 
-use super::parallel;
-use crate::{ask, simulate_step};
+use crate::output::Sheet;
+use crate::{ask, parallel, simulate_step};
 
 /// What PyTorch saves, by job. Measured for this project on a CPU in fp32 with torch 2.15,
 /// torchvision 0.29 and transformers 5.23: forward pass and a scalar loss (cross-entropy unless
@@ -135,7 +135,7 @@ pub fn table() -> anyhow::Result<String> {
             row.why.clone(),
         ])
     });
-    let header = vec![
+    let header = Sheet::header([
         "model",
         "batch",
         "sample",
@@ -145,6 +145,6 @@ pub fn table() -> anyhow::Result<String> {
         "ratio, rows not padded",
         "kept by",
         "why",
-    ];
+    ]);
     super::table(header, lines)
 }

@@ -3,10 +3,11 @@
 use estimator::{CardSpec, Estimate, Runtime};
 use model_zoo::{Request, Variant};
 
-use super::{parallel, saved};
+use super::saved;
+use crate::output::Sheet;
 use crate::output::page::grouped;
 use crate::output::pages::sizes;
-use crate::simulate_step;
+use crate::{parallel, simulate_step};
 
 const HEAD: &str = "\
 # The zoo
@@ -87,7 +88,7 @@ pub fn line(variant: &Variant) -> anyhow::Result<Vec<String>> {
 
 fn networks() -> anyhow::Result<String> {
     let variants = model_zoo::variants();
-    let header = vec![
+    let header = Sheet::header([
         "model",
         "parameters",
         "default input",
@@ -96,7 +97,7 @@ fn networks() -> anyhow::Result<String> {
         "needs",
         "live",
         "sources",
-    ];
+    ]);
     super::table(header, parallel::each(&variants, line))
 }
 

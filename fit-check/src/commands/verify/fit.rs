@@ -1,8 +1,12 @@
 //! One batch: what was estimated beside what was measured.
 
+use std::path::Path;
+use std::sync::Mutex;
+
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{Overhead, Simulated};
+use estimator::{CardSpec, Overhead, Pace, Simulated};
+use model_zoo::Model;
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Proof;
@@ -10,9 +14,10 @@ use crate::cli;
 use crate::comparison::{Errors, Figures};
 use crate::measure::{Ending, Mode};
 use crate::output;
+use crate::own::{Loaded, Loading, Values};
 use crate::records;
-use crate::report::{Asked, VerifyReport};
-use crate::simulate_step;
+use crate::report::VerifyReport;
+use crate::step::{STEPS, Watched, training_device};
 use crate::trouble::Trouble;
 
 /// Runs the job of `proof` on its device and on a simulated card like it.
@@ -21,7 +26,15 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         true => Mode::DryRun,
         false => Mode::Real,
     };
-    let estimated = Figures::estimated(&simulate(proof, mode)?, overhead(proof));
+    let weights = proof.weights.as_deref();
+    let values = weights.map(|path| Values::of(path, &proof.model, &proof.job));
+    let values = values.transpose()?;
+    let estimate = |pace| {
+        let (simulated, loaded) = simulate(proof, mode, pace, values.as_ref())?;
+        anyhow::Ok((Figures::estimated(&simulated, overhead(proof)), loaded))
+    };
+    let (mut estimated, loaded) = estimate(Pace::InStep)?;
+    weights.map_or(Ok(()), |path| are_loaded(proof, path, loaded.as_ref()))?;
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
@@ -31,16 +44,19 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         }
         _ => Figures::measured(&run.marks, &[]),
     };
+    if run.ending == Ending::Trained && measured.reserved_bytes != estimated.reserved_bytes {
+        estimated.reserved_behind_bytes = Some(estimate(Pace::Behind)?.0.reserved_bytes);
+    }
     proof.progress.done();
     let error = Errors::of(&estimated, &measured);
     let agrees = run.ending == Ending::Trained
         && estimated.phases.len() == measured.phases.len()
         && error.within(tolerance);
-    let runtime = proof.device.driven.runtime();
     let report = VerifyReport {
-        asked: Asked::of(&proof.model, &proof.job, runtime, Some(proof.job.batch)),
+        asked: proof.asked(Some(proof.job.batch)),
         device: run.device.report,
         mode,
+        loaded_weights: loaded,
         ending: run.ending,
         estimated,
         measured,
@@ -63,11 +79,33 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
 
 /// The estimate, made in the way in which the measurement is: a dry run launches nothing, so
 /// that launches take no uniforms.
-fn simulate(proof: &Proof, mode: Mode) -> anyhow::Result<Simulated> {
+fn simulate(
+    proof: &Proof,
+    mode: Mode,
+    pace: Pace,
+    values: Option<&Values>,
+) -> anyhow::Result<(Simulated, Option<Loaded>)> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
-    let simulated = simulate_step(&proof.model, &proof.job, proof.card()).map_err(Trouble::from)?;
+    let card = CardSpec {
+        pace,
+        ..proof.card()
+    };
+    let Proof { model, job, .. } = proof;
+    let loaded = Mutex::default();
+    let simulated = estimator::simulate(card, job.precision.float_type(), |run| {
+        let device = training_device(run.device(), job);
+        let mut watched = Watched(run);
+        let mut loading = Loading::new(values, &mut watched);
+        let ended = model.train(job, &device, STEPS, &mut loading);
+        *loaded.lock().expect("nothing panics while it is held") = loading.loaded;
+        ended
+    })
+    .map_err(Trouble::from)?;
+    let loaded = loaded
+        .into_inner()
+        .expect("nothing panics while it is held");
     match simulated.outcome() {
-        Ok(()) => Ok(simulated),
+        Ok(()) => Ok((simulated, loaded)),
         Err(refused) => {
             let largest = match refused.refusal {
                 Refusal::TooLarge { largest } => largest,
@@ -82,6 +120,23 @@ fn simulate(proof: &Proof, mode: Mode) -> anyhow::Result<Simulated> {
             ))
             .into())
         }
+    }
+}
+
+/// Refuses weights of which nothing was put into the network.
+fn are_loaded(proof: &Proof, path: &Path, loaded: Option<&Loaded>) -> Result<(), Trouble> {
+    let name = proof.model.name();
+    match loaded {
+        None => Err(Trouble::new(format!(
+            "--weights cannot be put into {name}: its training step has several networks"
+        ))
+        .hint("--weights is for a step that trains one network, such as that of resnet-50 or bert-base")),
+        Some(loaded) if loaded.loaded.is_empty() => Err(Trouble::new(format!(
+            "no tensor of {} belongs to {name}",
+            path.display()
+        ))
+        .hint("tensors go by the names that transformers or burn gives to them; `fit-check estimate FOLDER` compares those of a folder with its config.json")),
+        Some(_) => Ok(()),
     }
 }
 

@@ -11,8 +11,8 @@ use super::Proof;
 use crate::cli;
 use crate::measure::{Ending, Measurement, Mode};
 use crate::output;
-use crate::report::{Asked, BatchRun, LimitReport};
-use crate::step::AnyBatch;
+use crate::report::{BatchRun, LimitReport};
+use crate::step::{AnyBatch, scaling};
 use crate::trouble::Trouble;
 
 /// Runs the largest batch that fits `budget`, and the next.
@@ -26,11 +26,8 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         .hint("so far only a software device can be limited; `fit-check max-batch` answers without a device")
         .into());
     }
-    let program = AnyBatch {
-        model: &proof.model,
-        job: &proof.job,
-    };
-    let scaling = program.scaling(&proof.card()).map_err(Trouble::from)?;
+    let program = AnyBatch::new(&proof.model, &proof.job);
+    let scaling = scaling(&program, &proof.card()).map_err(Trouble::from)?;
     let card = proof.card().with_memory(budget, Bytes::ZERO);
     let found = largest_batch(&program, scaling.as_ref(), &card).map_err(Trouble::from)?;
     let Some(at_max) = &found.at_max else {
@@ -71,9 +68,8 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
     let unknown = runs
         .iter()
         .any(|run| matches!(run.ending, Ending::TimedOut(_)));
-    let runtime = proof.device.driven.runtime();
     let report = LimitReport {
-        asked: Asked::of(&proof.model, &proof.job, runtime, None),
+        asked: proof.asked(None),
         device: device.clone(),
         budget_bytes: budget,
         overhead_bytes: overhead,

@@ -1,0 +1,95 @@
+//! How large a buffer is: what CubeCL makes of the shapes that a program asks room for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cubecl_common::device::ServiceId;
+use cubecl_environment::stream::StreamId;
+use cubecl_server::allocator::{ContiguousMemoryLayoutPolicy, PitchedMemoryLayoutPolicy};
+use cubecl_server::server::{
+    Handle, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutPolicy, MemoryLayoutStrategy,
+};
+
+use crate::Bytes;
+use crate::properties;
+use crate::record::{Layout, TensorLayout};
+use crate::spec::{CardSpec, Runtime};
+
+/// The rule by which a runtime lays tensors out: CubeCL's own.
+pub struct LayoutRule(Box<dyn MemoryLayoutPolicy>);
+
+impl LayoutRule {
+    /// That of the runtime of a card like `spec`.
+    pub fn new(spec: &CardSpec) -> Self {
+        let alignment = properties::memory(spec).alignment as usize;
+        Self(match spec.runtime {
+            Runtime::Cuda => Box::new(PitchedMemoryLayoutPolicy::new(alignment)),
+            Runtime::Vulkan | Runtime::Wgpu => {
+                Box::new(ContiguousMemoryLayoutPolicy::new(alignment))
+            }
+        })
+    }
+
+    /// The size of a buffer for `layout`; whose it is does not matter, so `service` is any.
+    pub fn bytes(&self, layout: &Layout, service: ServiceId) -> Bytes {
+        let tensors = layout.0.iter();
+        let descriptors: Vec<_> = tensors
+            .map(|tensor| {
+                let strategy = match tensor.pitched {
+                    true => MemoryLayoutStrategy::Optimized,
+                    false => MemoryLayoutStrategy::Contiguous,
+                };
+                let shape = tensor.shape.clone().into();
+                MemoryLayoutDescriptor::new(strategy, shape, tensor.element_bytes)
+            })
+            .collect();
+        let (handle, _) = self.0.apply(service, StreamId { value: 0 }, &descriptors);
+        Bytes(handle.size())
+    }
+}
+
+impl fmt::Debug for LayoutRule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LayoutRule")
+    }
+}
+
+/// Layouts of buffers that were asked for and not yet given, by the id of the managed memory.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Mutex<HashMap<usize, Layout>>);
+
+impl Notes {
+    /// The layout of the buffer with this managed memory.
+    pub fn take(&self, id: usize) -> Option<Layout> {
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.remove(&id)
+    }
+}
+
+/// A rule that notes what it is asked for.
+#[derive(Debug)]
+pub(crate) struct Noting {
+    pub rule: LayoutRule,
+    pub notes: Arc<Notes>,
+}
+
+impl MemoryLayoutPolicy for Noting {
+    fn apply(
+        &self,
+        service: ServiceId,
+        stream: StreamId,
+        descriptors: &[MemoryLayoutDescriptor],
+    ) -> (Handle, Vec<MemoryLayout>) {
+        let (handle, layouts) = self.rule.0.apply(service, stream, descriptors);
+        let tensors = descriptors.iter().map(|descriptor| TensorLayout {
+            shape: descriptor.shape.iter().copied().collect(),
+            element_bytes: descriptor.elem_size,
+            pitched: matches!(descriptor.strategy, MemoryLayoutStrategy::Optimized),
+        });
+        let layout = Layout(tensors.collect());
+        let mut notes = self.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.insert(handle.memory.descriptor().id.value, layout);
+        (handle, layouts)
+    }
+}

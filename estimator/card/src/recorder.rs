@@ -1,0 +1,205 @@
+//! Writes a recording while a program uses a card.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cubecl_environment::stream::StreamId;
+use cubecl_server::memory_management::WeakMemoryBinding;
+
+use crate::Bytes;
+use crate::record::{
+    BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Recording,
+};
+
+/// Buffers that may have been let go since they were last looked at. Looking at each buffer
+/// before each allocation would make a long recording take quadratic time.
+#[derive(Debug)]
+pub enum Suspects {
+    /// Any: the program had its turn.
+    All,
+    /// Those with this managed memory: the program stands still, and only these were held
+    /// by the calls made since.
+    These(Vec<usize>),
+}
+
+impl Suspects {
+    /// A call is over that held these.
+    pub fn add(&mut self, ids: impl IntoIterator<Item = usize>) {
+        if let Self::These(known) = self {
+            known.extend(ids);
+        }
+    }
+}
+
+/// Writes down what happens to a card.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    /// What is written down so far.
+    pub recording: Recording,
+    /// Buffers in use: the address of what CubeCL calls managed memory keeps a
+    /// count of who holds it, and the pool itself is one of them.
+    live: BTreeMap<BufferId, WeakMemoryBinding>,
+    /// By the id of the managed memory.
+    ids: HashMap<usize, BufferId>,
+    kernels: HashMap<&'static str, KernelId>,
+    layers: HashMap<Layer, LayerId>,
+    metadata: HashMap<Vec<u64>, MetadataId>,
+    layouts: HashMap<Layout, LayoutId>,
+    /// By [`BufferId`]: whether anything was written to it.
+    written: Vec<bool>,
+    stream: Option<StreamId>,
+}
+
+impl Recorder {
+    /// This happened on `stream`.
+    pub fn event(&mut self, stream: StreamId, event: Event) {
+        self.turn_to(stream);
+        self.recording.events.push(event);
+    }
+
+    /// What is recorded next happens on `stream`.
+    fn turn_to(&mut self, stream: StreamId) {
+        if self.stream != Some(stream) {
+            self.stream = Some(stream);
+            self.recording.events.push(Event::Stream(stream));
+        }
+    }
+
+    /// Notes which of the `suspects` are held by nothing but their pool, in the order of birth.
+    pub fn note_freed(&mut self, suspects: &Suspects) {
+        let is_free = |memory: &WeakMemoryBinding| memory.upgrade().is_none();
+        let freed: Vec<BufferId> = match suspects {
+            Suspects::All => {
+                let live = self.live.iter();
+                live.filter(|(_, memory)| is_free(memory))
+                    .map(|(buffer, _)| *buffer)
+                    .collect()
+            }
+            Suspects::These(ids) => {
+                let known = ids.iter().filter_map(|id| self.buffer(*id));
+                let mut freed: Vec<_> = known
+                    .filter(|buffer| self.live.get(buffer).is_some_and(is_free))
+                    .collect();
+                freed.sort_unstable();
+                freed.dedup();
+                freed
+            }
+        };
+        for buffer in freed {
+            self.live.remove(&buffer);
+            self.recording.events.push(Event::Free(buffer));
+        }
+    }
+
+    /// A buffer was given; `id` is that of its managed memory.
+    pub fn allocated(
+        &mut self,
+        stream: StreamId,
+        id: usize,
+        memory: WeakMemoryBinding,
+        bytes: Bytes,
+        metadata: bool,
+    ) -> BufferId {
+        let buffer = self.recording.add_buffer(bytes, metadata);
+        self.event(stream, Event::Allocate(buffer));
+        self.live.insert(buffer, memory);
+        self.ids.insert(id, buffer);
+        buffer
+    }
+
+    /// The shapes that `buffer` was made for, if they are known.
+    pub fn laid_out(&mut self, buffer: BufferId, layout: Option<Layout>) {
+        let next = LayoutId(self.layouts.len() as u32);
+        let known = &mut self.recording.layouts;
+        let layout = layout.map(|layout| {
+            *self.layouts.entry(layout).or_insert_with_key(|layout| {
+                known.push(layout.clone());
+                next
+            })
+        });
+        self.recording.buffers[buffer.0 as usize].layout = layout;
+    }
+
+    /// The buffer whose managed memory has this id.
+    pub fn buffer(&self, id: usize) -> Option<BufferId> {
+        self.ids.get(&id).copied()
+    }
+
+    /// The kernel called `name`.
+    pub fn kernel(&mut self, name: &'static str) -> KernelId {
+        let next = KernelId(self.kernels.len() as u32);
+        *self.kernels.entry(name).or_insert_with(|| {
+            self.recording.kernels.push(name);
+            next
+        })
+    }
+
+    /// The number of `layer`.
+    pub fn layer(&mut self, layer: Layer) -> LayerId {
+        let next = LayerId(self.layers.len() as u32);
+        let known = &mut self.recording.layers;
+        *self.layers.entry(layer.clone()).or_insert_with(|| {
+            known.push(layer);
+            next
+        })
+    }
+
+    /// Metadata with this content; none if it has none.
+    pub fn metadata(&mut self, words: &[u64]) -> Option<MetadataId> {
+        if words.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.metadata.get(words) {
+            return Some(*known);
+        }
+        let new = MetadataId {
+            id: self.metadata.len() as u32,
+            words: words.len() as u32,
+        };
+        self.metadata.insert(words.to_vec(), new);
+        Some(new)
+    }
+
+    /// Data was put into the managed memory with this id.
+    pub fn filled(&mut self, id: usize) {
+        if let Some(buffer) = self.buffer(id) {
+            self.mark_written(&[buffer]);
+        }
+    }
+
+    /// A launch of `kernel`. burn does not declare what a kernel reads and writes, and nothing
+    /// is compiled that could tell; then what was never written before is the output, and a
+    /// launch without such a buffer works in place, on its first operand.
+    pub fn launch(
+        &mut self,
+        stream: StreamId,
+        kernel: &'static str,
+        metadata: &[u64],
+        reads: &[usize],
+        writes: &[usize],
+    ) {
+        let kernel = self.kernel(kernel);
+        let metadata = self.metadata(metadata);
+        let buffers = |ids: &[usize]| -> Vec<BufferId> {
+            ids.iter().filter_map(|id| self.buffer(*id)).collect()
+        };
+        let (mut reads, mut writes) = (buffers(reads), buffers(writes));
+        if reads == writes {
+            let written = |buffer: &BufferId| self.written.get(buffer.0 as usize) == Some(&true);
+            let (old, new): (Vec<_>, Vec<_>) = reads.iter().partition(|buffer| written(buffer));
+            match new.is_empty() {
+                true => writes.truncate(1),
+                false => (reads, writes) = (old, new),
+            }
+        }
+        self.mark_written(&writes);
+        self.turn_to(stream);
+        self.recording.add_launch(kernel, metadata, &reads, &writes);
+    }
+
+    fn mark_written(&mut self, buffers: &[BufferId]) {
+        self.written.resize(self.recording.buffers.len(), false);
+        for buffer in buffers {
+            self.written[buffer.0 as usize] = true;
+        }
+    }
+}

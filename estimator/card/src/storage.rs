@@ -1,0 +1,167 @@
+//! A storage that counts bytes and owns none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cubecl_environment::backtrace::BackTrace;
+use cubecl_server::server::IoError;
+use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUtilization};
+
+/// The memory of one card, shared by all that allocates from it.
+#[derive(Debug)]
+pub struct Ledger {
+    capacity: AtomicU64,
+    used: AtomicU64,
+    peak: AtomicU64,
+    wanted: AtomicU64,
+    refusals: AtomicU64,
+}
+
+impl Ledger {
+    /// That of a card with so many bytes; with any number if none is given.
+    pub fn new(capacity: Option<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            capacity: AtomicU64::new(capacity.unwrap_or(u64::MAX)),
+            used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+        })
+    }
+
+    /// The most bytes that were ever taken from the card at once.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What the card would have had to have for the last request that it refused.
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that it has.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// How often the card refused a request.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// From here on the card has no limit.
+    pub fn open(&self) {
+        self.extend(u64::MAX);
+    }
+
+    /// From here on the card has this much memory.
+    pub fn extend(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    fn take(&self, size: u64) -> Result<(), IoError> {
+        let used = self.used.load(Ordering::Relaxed).saturating_add(size);
+        if used > self.capacity() {
+            self.wanted.store(used, Ordering::Relaxed);
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(IoError::OutOfMemory {
+                size,
+                backtrace: BackTrace::capture(),
+            });
+        }
+        self.used.store(used, Ordering::Relaxed);
+        self.peak.fetch_max(used, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn give(&self, size: u64) {
+        self.used.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
+/// When a page that the pools return goes back to the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// With the next flush, as in `cubecl-cuda` 0.11.3, `src/compute/storage/gpu.rs`.
+    OnFlush,
+    /// At once, as in `cubecl-wgpu` 0.11.3, `src/compute/storage.rs`.
+    AtOnce,
+}
+
+/// A storage without memory.
+#[derive(Debug)]
+pub(crate) struct VirtualStorage {
+    ledger: Arc<Ledger>,
+    sizes: HashMap<StorageId, u64>,
+    allocated: u64,
+    alignment: u64,
+    returns: Return,
+    returned: Vec<StorageId>,
+}
+
+impl VirtualStorage {
+    pub fn new(ledger: Arc<Ledger>, alignment: u64, returns: Return) -> Self {
+        Self {
+            ledger,
+            sizes: HashMap::new(),
+            allocated: 0,
+            alignment,
+            returns,
+            returned: Vec::new(),
+        }
+    }
+
+    fn release(&mut self, id: StorageId) {
+        if let Some(size) = self.sizes.remove(&id) {
+            self.allocated -= size;
+            self.ledger.give(size);
+        }
+    }
+}
+
+impl ComputeStorage for VirtualStorage {
+    type Resource = ();
+
+    fn alignment(&self) -> usize {
+        self.alignment as usize
+    }
+
+    fn get(&mut self, _handle: &StorageHandle) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn alloc(&mut self, size: u64) -> Result<StorageHandle, IoError> {
+        self.ledger.take(size)?;
+        let id = StorageId::new();
+        self.sizes.insert(id, size);
+        self.allocated += size;
+        Ok(StorageHandle::new(
+            id,
+            StorageUtilization { offset: 0, size },
+        ))
+    }
+
+    fn dealloc(&mut self, id: StorageId) {
+        match self.returns {
+            Return::AtOnce => self.release(id),
+            Return::OnFlush => self.returned.push(id),
+        }
+    }
+
+    fn flush(&mut self) {
+        for id in std::mem::take(&mut self.returned) {
+            self.release(id);
+        }
+    }
+
+    fn bytes_allocated(&self) -> u64 {
+        self.allocated
+    }
+}
+
+impl Drop for VirtualStorage {
+    fn drop(&mut self) {
+        self.ledger.give(self.allocated);
+    }
+}

@@ -1,0 +1,213 @@
+//! How the memory in use changed, by category, and what the card was busy with meanwhile.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use strum::IntoEnumIterator;
+
+use super::category::{Breakdown, Categories, Category};
+use super::layers::LayerOf;
+use crate::Phase;
+use crate::record::{BufferId, Event, LayerId, Recording};
+
+/// What is in use from the event at a position on, until the next moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Where, in positions of [`Recording::events`].
+    pub position: usize,
+    /// What is in use.
+    pub in_use: Breakdown,
+}
+
+/// A stretch of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span<T> {
+    /// What happens in it.
+    pub what: T,
+    /// Its positions in [`Recording::events`].
+    pub events: Range<usize>,
+}
+
+/// A phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseOfStep {
+    /// Which phase.
+    pub phase: Phase,
+    /// Optimizer steps completed before it.
+    pub step: usize,
+}
+
+/// How the memory in use changed, and what the card was busy with meanwhile.
+///
+/// There is no time in it: events are in the order in which they happened, and how long each
+/// took is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// Whenever something changed.
+    pub moments: Vec<Moment>,
+    /// The phases.
+    pub phases: Vec<Span<PhaseOfStep>>,
+    /// The layers at work: consecutive launches of one layer within a phase, with the
+    /// allocations made for them.
+    pub layers: Vec<Span<LayerId>>,
+    /// The number of events.
+    pub end: usize,
+}
+
+impl History {
+    /// Reads it off `recording`.
+    pub fn of(recording: &Recording, categories: &Categories, layer_of: &LayerOf) -> Self {
+        Self {
+            moments: moments(recording, categories),
+            phases: phases(recording),
+            layers: layers(recording, layer_of),
+            end: recording.events.len(),
+        }
+    }
+
+    /// The events of the step that the event at `position` is part of: from its first batch to
+    /// the last update. Before the first batch, everything up to it.
+    pub fn step_around(&self, position: usize) -> Range<usize> {
+        let mut start = 0;
+        let mut updated = true;
+        for span in &self.phases {
+            let begins = updated && span.what.phase == Phase::Data;
+            if begins && span.events.start > position {
+                return start..span.events.start;
+            }
+            if begins {
+                start = span.events.start;
+            }
+            updated = matches!(span.what.phase, Phase::Init | Phase::Optimizer);
+        }
+        start..self.end
+    }
+
+    /// The moments of `events`, first of all what was in use when they began. Where there are
+    /// many, those that matter in each of so many equal `parts`: in which the least is in use,
+    /// in which the most is, in which the most of a category is, and the last. So no peak is
+    /// lost, and what goes on from part to part is true.
+    pub fn thinned(&self, events: Range<usize>, parts: usize) -> Vec<Moment> {
+        let after = |position: usize| self.moments.partition_point(|m| m.position <= position);
+        let before = match after(events.start) {
+            0 => Breakdown::default(),
+            next => self.moments[next - 1].in_use,
+        };
+        let mut kept = vec![Moment {
+            position: events.start,
+            in_use: before,
+        }];
+        let mut within = &self.moments[after(events.start)..];
+        within = &within[..within.partition_point(|moment| moment.position < events.end)];
+        if within.len() <= parts {
+            kept.extend(within);
+            return kept;
+        }
+        for part in 1..=parts {
+            let end = events.start + events.len() * part / parts;
+            let (now, later) = within.split_at(within.partition_point(|m| m.position < end));
+            kept.extend(extremes(now).into_iter().map(|index| now[index]));
+            within = later;
+        }
+        kept
+    }
+}
+
+/// Which of `moments` are extremes or the last, in order; of equals the first.
+fn extremes(moments: &[Moment]) -> Vec<usize> {
+    let all = || moments.iter().enumerate().rev();
+    let least = all().min_by_key(|(index, moment)| (moment.in_use.total(), *index));
+    let most = all().max_by_key(|(_, moment)| moment.in_use.total());
+    let of_each = Category::iter().map(|category| all().max_by_key(|(_, m)| m.in_use[category]));
+    let found = [least, most, all().next()].into_iter().chain(of_each);
+    let mut indices: Vec<_> = found.flatten().map(|(index, _)| index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
+}
+
+fn moments(recording: &Recording, categories: &Categories) -> Vec<Moment> {
+    let mut live: HashMap<BufferId, Category> = HashMap::new();
+    let mut in_use = Breakdown::default();
+    let mut moments = Vec::new();
+    for (position, event) in recording.events.iter().enumerate() {
+        let before = in_use;
+        match event {
+            Event::Allocate(buffer) => {
+                let category = categories.get(*buffer, position);
+                in_use[category] += recording.buffer(*buffer).bytes;
+                live.insert(*buffer, category);
+            }
+            Event::Free(buffer) => {
+                if let Some(category) = live.remove(buffer) {
+                    in_use[category] -= recording.buffer(*buffer).bytes;
+                }
+            }
+            // Only here does a buffer become something else.
+            Event::Mark(_) => {
+                for (buffer, category) in &mut live {
+                    let bytes = recording.buffer(*buffer).bytes;
+                    in_use[*category] -= bytes;
+                    *category = categories.get(*buffer, position);
+                    in_use[*category] += bytes;
+                }
+            }
+            _ => {}
+        }
+        if in_use != before {
+            moments.push(Moment { position, in_use });
+        }
+    }
+    moments
+}
+
+fn phases(recording: &Recording) -> Vec<Span<PhaseOfStep>> {
+    let mut start = 0;
+    let mut spans = Vec::with_capacity(recording.marks.len());
+    for (position, event) in recording.events.iter().enumerate() {
+        if let Event::Mark(mark) = event {
+            let mark = &recording.marks[*mark];
+            spans.push(Span {
+                what: PhaseOfStep {
+                    phase: mark.phase,
+                    step: mark.step,
+                },
+                events: start..position,
+            });
+            start = position;
+        }
+    }
+    spans
+}
+
+fn layers(recording: &Recording, layer_of: &LayerOf) -> Vec<Span<LayerId>> {
+    let mut spans: Vec<Span<LayerId>> = Vec::new();
+    let mut start = 0;
+    // Whether the last span can go on.
+    let mut open = false;
+    for (position, event) in recording.events.iter().enumerate() {
+        match event {
+            Event::Launch(_) => {
+                let layer = layer_of.launch(position);
+                match (layer, spans.last_mut()) {
+                    (Some(layer), Some(last)) if open && last.what == layer => {
+                        last.events.end = position + 1;
+                    }
+                    (Some(layer), _) => spans.push(Span {
+                        what: layer,
+                        events: start..position + 1,
+                    }),
+                    (None, _) => {}
+                }
+                open = layer.is_some();
+                start = position + 1;
+            }
+            Event::Mark(_) => {
+                open = false;
+                start = position;
+            }
+            _ => {}
+        }
+    }
+    spans
+}

@@ -1,0 +1,46 @@
+//! A stand-in for CubeCL's ROCm runtime under a program that knows nothing of it: its first
+//! device is the card that the environment describes.
+//!
+//! `cargo fit-check` builds a user's program with this crate in the place of `cubecl-hip`. What
+//! stands between burn and a card is `estimator/hip-slot`, the very source; what is here installs
+//! the card, watches what happens on it, and ends the program when enough was seen.
+
+#[path = "../../../estimator/hip-slot/src/lib.rs"]
+mod slot;
+
+mod program;
+
+use cubecl_common::device::DeviceId;
+use cubecl_ir::TargetProperties;
+use cubecl_server::client::Client;
+use cubecl_server::runtime::Runtime;
+use cubecl_zspace::{Shape, Strides};
+
+pub use slot::*;
+
+/// The runtime in the slot, with the card that the environment describes.
+#[derive(Debug, Clone)]
+pub struct HipRuntime;
+
+impl Runtime for HipRuntime {
+    type Server = SlotServer;
+    type Device = AmdDevice;
+
+    fn client(device: &Self::Device) -> Client {
+        program::begin();
+        slot::HipRuntime::client(device)
+    }
+
+    fn can_read_tensor(shape: &Shape, strides: &Strides) -> bool {
+        slot::HipRuntime::can_read_tensor(shape, strides)
+    }
+
+    fn target_properties() -> TargetProperties {
+        slot::HipRuntime::target_properties()
+    }
+
+    fn enumerate_devices(type_id: u16) -> Vec<DeviceId> {
+        program::begin();
+        slot::HipRuntime::enumerate_devices(type_id)
+    }
+}

@@ -1,0 +1,424 @@
+//! What would make a job fit: changes of it, each simulated.
+
+use estimator::{Bytes, CardSpec, Estimate, LargestFit, largest_fit};
+use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
+use serde::Serialize;
+
+use crate::ask::{Ask, Card};
+use crate::fits::fitting;
+use crate::report::GpuName;
+use crate::step::{AnyBatch, scaling};
+use crate::trouble::Trouble;
+use crate::{parallel, simulate_step};
+
+/// Changes to a job, the best first.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// The card that it is to fit on.
+    pub gpu: GpuName,
+    /// The largest batch as it is.
+    pub max_batch: u64,
+    /// What helps.
+    pub changes: Vec<Change>,
+}
+
+/// One change that helps.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// In words.
+    pub what: String,
+    /// What to type for it, in place of what was typed.
+    pub flags: String,
+    /// Samples in the batch that was simulated.
+    pub batch: u64,
+    /// The least memory with which that step completes.
+    pub required_bytes: Bytes,
+    /// What is in use at its peak.
+    pub live_bytes: Bytes,
+    /// Whether it fits on the card.
+    pub fits: bool,
+    /// The largest batch on the card.
+    pub max_batch: u64,
+    #[serde(skip)]
+    rank: Rank,
+}
+
+/// What is said first, among the changes that make it fit and among those that do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// The result of training stays the same.
+    Same,
+    /// Training changes.
+    Changed,
+    /// Another card.
+    Card,
+}
+
+/// A change that is to be tried.
+struct Candidate {
+    what: String,
+    flags: String,
+    job: Job,
+}
+
+impl Candidate {
+    fn new(what: impl Into<String>, flags: impl Into<String>, job: Job) -> Self {
+        Self {
+            what: what.into(),
+            flags: flags.into(),
+            job,
+        }
+    }
+}
+
+/// How much is to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The batch of the job.
+    Batch,
+    /// As many samples as possible.
+    Most,
+}
+
+/// An image or a sequence is made smaller in eighths, until it fits.
+const EIGHTHS: usize = 8;
+
+/// The largest number of parts into which a batch is divided: each is simulated.
+const MOST_PARTS: u64 = 32;
+
+/// The rank of adapters that is proposed: that of the LoRA paper's tables for GPT-2 and most
+/// recipes since (Hu et al. 2021, arXiv 2106.09685).
+const RANK: usize = 8;
+
+/// What would make the job of `ask` fit on `card`. `layers` are the paths of its layers with
+/// parameters, in the order in which they are used.
+///
+/// A change that cannot be simulated, or with which no larger batch fits, is left out.
+///
+/// # Errors
+///
+/// The job itself cannot be simulated.
+pub fn advise<M: Model + Sync>(
+    ask: &Ask<M>,
+    card: &Card,
+    layers: &[String],
+    goal: Goal,
+) -> Result<Advice, estimator::Error> {
+    let adviser = Adviser { ask, card, goal };
+    let now = adviser.largest(&ask.job)?;
+    let candidates = adviser.candidates(layers);
+    let mut changes: Vec<Change> = parallel::each(&candidates, |candidate| {
+        let largest = adviser.largest(&candidate.job).ok()?;
+        let helps = largest.batch > now.batch;
+        helps.then(|| adviser.change(candidate, &largest)).flatten()
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    changes.extend(adviser.smaller(&now));
+    changes.extend(adviser.parts(&now));
+    changes.extend(adviser.least_card(&now));
+    changes.sort_by_key(|change| {
+        let largest = std::cmp::Reverse(change.max_batch);
+        (!change.fits, change.rank, largest)
+    });
+    Ok(Advice {
+        gpu: GpuName::new(card),
+        max_batch: now.batch,
+        changes,
+    })
+}
+
+/// The paths of layers with parameters, in the order in which they are used.
+pub fn trained(estimate: &Estimate) -> Vec<String> {
+    let layers = estimate.layers.iter();
+    let trained = layers.filter(|layer| layer.parameter_bytes > Bytes::ZERO);
+    trained.map(|layer| layer.path.clone()).collect()
+}
+
+/// Advice was asked for without a card.
+pub fn needs_card() -> Trouble {
+    Trouble::new("--advise needs a card that the job is to fit on")
+        .hint("add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards")
+}
+
+struct Adviser<'a, M> {
+    ask: &'a Ask<M>,
+    card: &'a Card,
+    goal: Goal,
+}
+
+impl<M: Model + Sync> Adviser<'_, M> {
+    fn largest(&self, job: &Job) -> Result<LargestFit, estimator::Error> {
+        largest(&self.ask.model, job, &self.card.spec)
+    }
+
+    /// Changes of one thing each.
+    fn candidates(&self, layers: &[String]) -> Vec<Candidate> {
+        let job = &self.ask.job;
+        let mut all = Vec::new();
+        let narrower: &[(Precision, &str)] = match job.precision {
+            Precision::Fp32 => &[
+                (Precision::Mixed, "16 bits with fp32 master weights"),
+                (Precision::Fp16, "everything in fp16"),
+                (Precision::Bf16, "everything in bf16"),
+            ],
+            Precision::Mixed => &[
+                (Precision::Fp16, "everything in fp16"),
+                (Precision::Bf16, "everything in bf16"),
+            ],
+            Precision::Fp16 | Precision::Bf16 => &[],
+        };
+        for (precision, what) in narrower {
+            let precision = *precision;
+            let job = Job {
+                precision,
+                ..job.clone()
+            };
+            all.push(Candidate::new(
+                *what,
+                format!("--precision {precision}"),
+                job,
+            ));
+        }
+        if !job.checkpointing {
+            let checkpointing = Job {
+                checkpointing: true,
+                ..job.clone()
+            };
+            let what = "some activations computed again";
+            all.push(Candidate::new(what, "--checkpointing", checkpointing));
+        }
+        for (optimizer, what) in [
+            (OptimizerKind::Adafactor, "an optimizer with less state"),
+            (OptimizerKind::Momentum, "an optimizer with less state"),
+            (OptimizerKind::Sgd, "an optimizer without state"),
+        ] {
+            if optimizer != job.optimizer {
+                let job = Job {
+                    optimizer,
+                    ..job.clone()
+                };
+                all.push(Candidate::new(
+                    what,
+                    format!("--optimizer {optimizer}"),
+                    job,
+                ));
+            }
+        }
+        all.extend(self.frozen(layers));
+        all.extend(self.adapters());
+        all
+    }
+
+    /// Everything but the last part of the network frozen, as for a new task.
+    fn frozen(&self, layers: &[String]) -> Option<Candidate> {
+        let mut parts: Vec<String> = Vec::new();
+        for path in layers {
+            let part = path.split('.').next().unwrap_or_default().to_string();
+            if !part.is_empty() && !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        let last = parts.pop()?;
+        if parts.is_empty() || !self.ask.job.freeze.is_empty() || self.ask.job.lora.is_some() {
+            return None;
+        }
+        let flags: Vec<_> = parts
+            .iter()
+            .map(|part| format!("--freeze {part}"))
+            .collect();
+        let job = Job {
+            freeze: parts,
+            ..self.ask.job.clone()
+        };
+        let what = format!("only `{last}` trained");
+        Some(Candidate::new(what, flags.join(" "), job))
+    }
+
+    /// Low-rank adapters in place of the weights.
+    fn adapters(&self) -> Option<Candidate> {
+        let job = &self.ask.job;
+        if job.lora.is_some() {
+            return None;
+        }
+        let request = Request {
+            lora: Some(LoraRequest {
+                rank: RANK,
+                targets: Vec::new(),
+                base: BaseFormat::Dense,
+            }),
+            ..Request::default()
+        };
+        let job = Job {
+            lora: request.resolve(&self.ask.model).ok()?.lora,
+            ..job.clone()
+        };
+        self.ask.model.check(&job).ok()?;
+        let what = "low-rank adapters trained in place of the weights";
+        Some(Candidate::new(what, format!("--lora {RANK}"), job))
+    }
+
+    /// The largest image and sequence, in eighths of what they are, with which it fits; half of
+    /// it where the most is asked for, or where none fits.
+    fn smaller(&self, now: &LargestFit) -> Vec<Change> {
+        let job = &self.ask.job;
+        let images = job.input.image.map(|[height, width]| {
+            Box::new(move |eighths: usize| {
+                // Networks halve their images again and again.
+                let side = |side: usize| match side.is_multiple_of(32) {
+                    true => (side * eighths / EIGHTHS).next_multiple_of(32),
+                    false => side * eighths / EIGHTHS,
+                };
+                let image = [side(height), side(width)];
+                let input = Input {
+                    image: Some(image),
+                    ..job.input
+                };
+                ("a smaller image", image_flag(image), input)
+            }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
+        });
+        let sequences = job.input.seq.map(|seq| {
+            Box::new(move |eighths: usize| {
+                let part = |size: usize| size * eighths / EIGHTHS;
+                let input = Input {
+                    seq: Some(part(seq)),
+                    src_seq: job.input.src_seq.map(part),
+                    ..job.input
+                };
+                let source = input.src_seq.map(|size| format!("--src-seq {size} "));
+                let flags = format!("{}--seq {}", source.unwrap_or_default(), part(seq));
+                ("shorter sequences", flags, input)
+            }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
+        });
+        let kinds = [images, sequences].into_iter().flatten();
+        kinds
+            .filter_map(|kind| {
+                let mut last: Option<Change> = None;
+                let from = match self.goal {
+                    Goal::Batch => EIGHTHS - 1,
+                    Goal::Most => EIGHTHS / 2,
+                };
+                for eighths in (EIGHTHS / 2..=from).rev() {
+                    let (what, flags, input) = kind(eighths);
+                    let job = Job {
+                        input,
+                        ..job.clone()
+                    };
+                    if input == self.ask.job.input || self.ask.model.check(&job).is_err() {
+                        continue;
+                    }
+                    let candidate = Candidate::new(what, flags, job);
+                    let largest = self.largest(&candidate.job).ok()?;
+                    if largest.batch > now.batch {
+                        last = self.change(&candidate, &largest);
+                    }
+                    if last.as_ref().is_some_and(|change| change.fits) {
+                        break;
+                    }
+                }
+                last
+            })
+            .collect()
+    }
+
+    /// The same batch in parts whose gradients are added up.
+    fn parts(&self, now: &LargestFit) -> Option<Change> {
+        let job = &self.ask.job;
+        if self.goal == Goal::Most || now.batch >= job.batch as u64 {
+            return None;
+        }
+        let in_parts = |batch: u64, parts: u64| Job {
+            batch: batch as usize,
+            accumulate: job.accumulate * parts as usize,
+            ..job.clone()
+        };
+        // With sums of gradients beside the gradients, fewer samples fit.
+        let largest = self.largest(&in_parts(1, 2)).ok()?;
+        let wanted = job.batch as u64;
+        let parts = wanted.div_ceil(largest.batch.max(1));
+        let accepted = |batch: &u64| self.ask.model.check(&in_parts(*batch, parts)).is_ok();
+        let batch = (wanted.div_ceil(parts)..=largest.batch).find(accepted)?;
+        if parts > MOST_PARTS {
+            return None;
+        }
+        let job = in_parts(batch, parts);
+        let flags = format!("--batch {batch} --accumulate {}", job.accumulate);
+        let what = format!("the batch in {parts} parts");
+        let change = self.change(&Candidate::new(what, flags, job), &largest)?;
+        Some(Change {
+            rank: Rank::Same,
+            ..change
+        })
+    }
+
+    /// The least card on which it fits as it is.
+    fn least_card(&self, now: &LargestFit) -> Option<Change> {
+        let job = Job {
+            batch: match self.goal {
+                Goal::Batch => self.ask.job.batch,
+                Goal::Most => now.next as usize,
+            },
+            ..self.ask.job.clone()
+        };
+        if now.batch >= job.batch as u64 {
+            return None;
+        }
+        let (cards, _) = fitting(&self.ask.model, &job, self.ask.runtime);
+        let least = cards.first()?;
+        let card = Card::of(estimator::Gpu::find(least.handle).ok()?, self.ask.runtime);
+        let largest = largest(&self.ask.model, &job, &card.spec).ok()?;
+        let what = format!("the least card that does: {}", least.gpu.name);
+        let candidate = Candidate::new(what, format!("--gpu {}", least.handle), job);
+        let adviser = Adviser {
+            ask: self.ask,
+            card: &card,
+            goal: Goal::Batch,
+        };
+        Some(Change {
+            rank: Rank::Card,
+            ..adviser.change(&candidate, &largest)?
+        })
+    }
+
+    /// What `candidate` takes, of which `largest` is the largest batch.
+    fn change(&self, candidate: &Candidate, largest: &LargestFit) -> Option<Change> {
+        let (batch, estimate) = match (self.goal, &largest.at_max) {
+            (Goal::Most, Some(at_max)) => (largest.batch, Estimate::of(at_max, &self.card.spec)),
+            _ => {
+                let endless = self.card.spec.without_limit();
+                let simulated =
+                    simulate_step(&self.ask.model, &candidate.job, endless.clone()).ok()?;
+                let batch = candidate.job.batch as u64;
+                (batch, Estimate::of(&simulated, &endless))
+            }
+        };
+        Some(Change {
+            what: candidate.what.clone(),
+            flags: candidate.flags.clone(),
+            batch,
+            required_bytes: estimate.peak.required_bytes,
+            live_bytes: estimate.peak.live_bytes,
+            fits: batch <= largest.batch,
+            max_batch: largest.batch,
+            rank: Rank::Changed,
+        })
+    }
+}
+
+fn largest<M: Model + Sync>(
+    model: &M,
+    job: &Job,
+    spec: &CardSpec,
+) -> Result<LargestFit, estimator::Error> {
+    let program = AnyBatch::new(model, job);
+    let scaling = scaling(&program, &spec.without_limit())?;
+    largest_fit(&program, scaling.as_ref(), spec)
+}
+
+fn image_flag([height, width]: [usize; 2]) -> String {
+    match height == width {
+        true => format!("--image {height}"),
+        false => format!("--image {height}x{width}"),
+    }
+}

@@ -1,0 +1,233 @@
+//! What is known of a program that said nothing about itself. The field names are the program's
+//! JSON interface.
+
+use std::collections::HashMap;
+
+use estimator::analysis::{Lifetime, Lifetimes, Timeline};
+use estimator::record::{Event, Recording};
+use estimator::{
+    Account, Bytes, CardSpec, Ending, Parameters, Runtime, Simulated, kernel_name, replay,
+};
+use serde::Serialize;
+
+use crate::ask::Card;
+use crate::report::{GpuName, SCHEMA, Verdict};
+
+/// How many kinds of buffers are shown.
+const SHOWN: usize = 10;
+
+/// The answer of `cargo fit-check`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramReport {
+    /// Version of this interface.
+    pub schema: u32,
+    /// The program's name.
+    pub program: String,
+    /// Simulated runtime.
+    pub runtime: Runtime,
+    /// Why nothing more was recorded.
+    pub ending: Ending,
+    /// Kernels that were launched in all.
+    pub launches: usize,
+    /// The steps that were recognized; none where no two in a row were the same.
+    pub steps: Option<Steps>,
+    /// Whether burn's tuner tried kernels meanwhile.
+    pub tuned: bool,
+    /// What it takes.
+    pub peak: Peak,
+    /// What is in use at the peak, by size and by the kernel that first wrote it; the most first.
+    pub held: Vec<Held>,
+    /// Card by card.
+    pub cards: Vec<Verdict>,
+}
+
+/// Equal training steps in a row, the last that were recorded.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Steps {
+    /// How many.
+    pub count: usize,
+    /// Kernels in each.
+    pub launches: usize,
+    /// The most bytes in use in them; before, there may have been more.
+    pub live_bytes: Bytes,
+}
+
+/// What a program takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Peak {
+    /// The most bytes in use at once.
+    pub live_bytes: Bytes,
+    /// The most that the pools held of a card with room for everything.
+    pub reserved_bytes: Bytes,
+    /// The least memory with which the recorded calls complete.
+    pub required_bytes: Bytes,
+    /// The kernel that was launched next.
+    pub kernel: Option<String>,
+}
+
+/// Buffers of one size that one kernel wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// All of them.
+    pub bytes: Bytes,
+    /// How many.
+    pub count: usize,
+    /// Each of them.
+    pub each_bytes: Bytes,
+    /// Which kernel; none if data of the host's was put there, or nothing yet.
+    pub written_by: Option<String>,
+}
+
+impl ProgramReport {
+    /// Of the program `name`, from its `account` of what it did on a card like `spec`.
+    pub fn new(name: &str, spec: &CardSpec, cards: &[Card], account: Account) -> Self {
+        let recording = account.recording;
+        let bytes = |buffer| recording.buffer(buffer).bytes;
+        let reserved = replay(spec, &recording, bytes).reserved;
+        let timeline = Timeline::of(&recording);
+        let position = timeline.peak(&recording).map_or(0, |peak| peak.position);
+        let steps = account.steps.first().map(|step| Steps {
+            count: account.steps.len(),
+            launches: launches(&recording.events[step.clone()]),
+            live_bytes: (step.start..recording.events.len())
+                .map(|position| timeline.live(position))
+                .max()
+                .unwrap_or_default(),
+        });
+        let simulated = Simulated {
+            recording: recording.clone(),
+            parameters: Parameters::default(),
+            reserved,
+            first_run: None,
+            choices: Vec::new(),
+        };
+        let required = simulated.required(spec);
+        let cards = cards.iter();
+        Self {
+            schema: SCHEMA,
+            program: name.into(),
+            runtime: spec.runtime,
+            ending: account.ending,
+            launches: launches(&recording.events),
+            steps,
+            tuned: account.tuned,
+            peak: Peak {
+                live_bytes: timeline.most(),
+                reserved_bytes: reserved,
+                required_bytes: required,
+                kernel: next_kernel(&recording, position),
+            },
+            held: held(&recording, position),
+            cards: cards
+                .map(|card| verdict(card, &recording, required))
+                .collect(),
+        }
+    }
+
+    /// Whether it fits on every card that was named.
+    pub fn fits(&self) -> bool {
+        self.cards.iter().all(|verdict| verdict.fits)
+    }
+}
+
+fn launches(events: &[Event]) -> usize {
+    let launches = events.iter().filter(|it| matches!(it, Event::Launch(_)));
+    launches.count()
+}
+
+fn next_kernel(recording: &Recording, position: usize) -> Option<String> {
+    let mut events = recording.events.iter().skip(position);
+    events.find_map(|event| match event {
+        Event::Launch(launch) => Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
+        _ => None,
+    })
+}
+
+/// Whether the recorded calls complete on `card`.
+fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
+    let outcome = replay(&card.spec, recording, |id| recording.buffer(id).bytes);
+    let reason = outcome.failure.map(|failure| {
+        let bytes = recording.buffer(failure.buffer).bytes;
+        let writer = writer(recording, Lifetimes::of(recording).get(failure.buffer));
+        let writer = writer.map(|kernel| format!(" for kernel {kernel}"));
+        format!(
+            "an allocation of {bytes}{} does not fit",
+            writer.unwrap_or_default()
+        )
+    });
+    let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
+    Verdict {
+        gpu: GpuName::new(card),
+        fits: outcome.completed(),
+        headroom_bytes: available.signed_difference(required),
+        reason,
+        first_run_fits: None,
+        behind_fits: None,
+    }
+}
+
+/// The kernel that first wrote a buffer with this lifetime.
+fn writer(recording: &Recording, life: Lifetime) -> Option<String> {
+    match &recording.events[life.first_written?] {
+        Event::Launch(launch) => Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
+        _ => None,
+    }
+}
+
+/// What is in use right after the event at `position`.
+fn held(recording: &Recording, position: usize) -> Vec<Held> {
+    let lifetimes = Lifetimes::of(recording);
+    let mut kinds: HashMap<(Bytes, Option<String>), usize> = HashMap::new();
+    for buffer in Timeline::buffers(recording, &lifetimes, position) {
+        let writer = writer(recording, lifetimes.get(buffer));
+        let bytes = recording.buffer(buffer).bytes;
+        *kinds.entry((bytes, writer)).or_default() += 1;
+    }
+    let kinds = kinds.into_iter();
+    let mut held: Vec<_> = kinds
+        .map(|((each, written_by), count)| Held {
+            bytes: each * count as u64,
+            count,
+            each_bytes: each,
+            written_by,
+        })
+        .collect();
+    held.sort_by(|a, b| (b.bytes, &a.written_by).cmp(&(a.bytes, &b.written_by)));
+    held.truncate(SHOWN);
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use estimator::record::KernelId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted_by_size_and_writer() {
+        let mut recording = Recording::default();
+        recording
+            .kernels
+            .push("some_crate::matmul::matmul_entry<f32>");
+        let mut buffers = Vec::new();
+        for bytes in [100, 100, 100, 70] {
+            let buffer = recording.add_buffer(Bytes(bytes), false);
+            recording.events.push(Event::Allocate(buffer));
+            buffers.push(buffer);
+        }
+        recording.add_launch(KernelId(0), None, &[], &buffers[..2]);
+        let held = held(&recording, recording.events.len() - 1);
+        let of = |bytes, count, each, writer: Option<&str>| Held {
+            bytes: Bytes(bytes),
+            count,
+            each_bytes: Bytes(each),
+            written_by: writer.map(str::to_string),
+        };
+        let expected = [
+            of(200, 2, 100, Some("matmul")),
+            of(100, 1, 100, None),
+            of(70, 1, 70, None),
+        ];
+        assert_eq!(held, expected);
+    }
+}

@@ -1,0 +1,50 @@
+//! What shells and `man` are told about the program.
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+use super::FITS;
+use crate::cli::{self, Cli};
+use crate::output;
+use crate::trouble::Trouble;
+
+/// Prints the script with which a shell completes what is typed.
+pub fn completions(raw: &cli::Completions) -> anyhow::Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(raw.shell, &mut program(), "fit-check", &mut script);
+    output::print(&String::from_utf8(script)?)?;
+    Ok(FITS)
+}
+
+/// Prints the manual page of the program or of one of its commands.
+pub fn man(raw: &cli::Man) -> anyhow::Result<u8> {
+    let mut program = program();
+    program.build();
+    let page = match &raw.command {
+        None => program,
+        Some(name) => match program.find_subcommand(name) {
+            Some(command) => command.clone(),
+            None => return Err(unknown(name, &program).into()),
+        },
+    };
+    let mut text = Vec::new();
+    Man::new(page).render(&mut text)?;
+    output::print(&String::from_utf8(text)?)?;
+    Ok(FITS)
+}
+
+/// The program without its hidden commands, which are not for people.
+fn program() -> Command {
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
+    Command::new("fit-check")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(all.get_about().cloned().unwrap_or_default())
+        .subcommands(shown.cloned())
+}
+
+fn unknown(name: &str, program: &Command) -> Trouble {
+    let names: Vec<_> = program.get_subcommands().map(Command::get_name).collect();
+    Trouble::new(format!("`{name}` is no command of fit-check"))
+        .hint(format!("its commands are {}", names.join(", ")))
+}

@@ -1,0 +1,183 @@
+//! Published tables of largest batches, whose rows and columns can be asked for by name.
+
+use clap::Parser;
+use estimator::{Gpu, Runtime};
+use model_zoo::Precision;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantNames};
+
+use crate::ask::Card;
+use crate::cli;
+
+/// A published table.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, VariantNames,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Preset {
+    /// Lambda, "Choosing the Best GPU for Deep Learning in 2020".
+    #[serde(rename = "lambda-2020")]
+    #[strum(serialize = "lambda-2020")]
+    Lambda2020,
+}
+
+/// What a batch is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Unit {
+    /// Images, sequences, pairs of sentences.
+    Samples,
+    /// Tokens; of a translation those of the longer side.
+    Tokens,
+}
+
+/// A row of a published table.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Which of its tables.
+    pub table: String,
+    /// What is written there.
+    pub name: String,
+    /// The model of the zoo that comes nearest.
+    pub model: String,
+    /// Options, as they are typed.
+    pub typed: String,
+    /// The same, as they are read.
+    pub options: cli::Options,
+    /// What its batches are counted in.
+    pub unit: Unit,
+    /// The number formats that it was measured in.
+    pub precision: Precision,
+    /// What the list of tried batches calls it.
+    pub bracket: String,
+    /// How its network differs from ours.
+    pub differences: String,
+    /// The largest batch, by column.
+    pub batches: Vec<u64>,
+}
+
+/// A row of `data/lambda_2020.csv`, but for its batches.
+#[derive(Debug, Deserialize)]
+struct Row {
+    table: String,
+    name: String,
+    model: String,
+    options: String,
+    unit: Unit,
+    precision: Precision,
+    bracket: String,
+    differences: String,
+}
+
+/// Options without a command.
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    options: cli::Options,
+}
+
+/// A column of a published table.
+#[derive(Debug, Deserialize)]
+pub struct Column {
+    /// What people type for the card.
+    pub card: String,
+    /// What a process could have of it, in MiB, when the table was made.
+    pub total_mib: u64,
+}
+
+/// The batches that were tried: what a row took, as far as the cards that it ran on tell.
+#[derive(Debug, Deserialize)]
+pub struct Tried {
+    /// What the row is called.
+    pub model: String,
+    /// The batch.
+    pub batch: u64,
+    /// It did not fit into so much.
+    pub need_gt_mib: Option<u64>,
+    /// It fitted into so much.
+    pub need_le_mib: Option<u64>,
+}
+
+const READ: &str = "the data is read by a test";
+
+fn reader(text: &'static str) -> csv::Reader<&'static [u8]> {
+    csv::ReaderBuilder::new()
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes())
+}
+
+/// The rows of Lambda's two tables.
+pub fn lambda_2020() -> Vec<Published> {
+    let mut reader = reader(include_str!("../data/lambda_2020.csv"));
+    let headers = reader.headers().expect(READ).clone();
+    let cards = columns().len();
+    let published = |record: csv::StringRecord| {
+        let row: Row = record.deserialize(Some(&headers)).expect(READ);
+        let words = std::iter::once("").chain(row.options.split_whitespace());
+        let batches = record.iter().skip(headers.len() - cards);
+        Published {
+            options: Line::parse_from(words).options,
+            typed: row.options,
+            table: row.table,
+            name: row.name,
+            model: row.model,
+            unit: row.unit,
+            precision: row.precision,
+            bracket: row.bracket,
+            differences: row.differences,
+            batches: batches.map(|text| text.parse().expect(READ)).collect(),
+        }
+    };
+    let records: Vec<_> = reader.records().map(|record| record.expect(READ)).collect();
+    records.into_iter().map(published).collect()
+}
+
+/// Their columns.
+pub fn columns() -> Vec<Column> {
+    let mut reader = reader(include_str!("../data/lambda_2020_cards.csv"));
+    reader.deserialize().map(|row| row.expect(READ)).collect()
+}
+
+/// The batches that were tried for them.
+pub fn tried() -> Vec<Tried> {
+    let mut reader = reader(include_str!("../data/lambda_2020_brackets.csv"));
+    reader.deserialize().map(|row| row.expect(READ)).collect()
+}
+
+/// The cards of their columns, as `runtime` drives them.
+pub fn cards(runtime: Runtime) -> Vec<Card> {
+    columns()
+        .iter()
+        .map(|column| Card::of(Gpu::find(&column.card).expect(READ), runtime))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ask::{Batch, job_in};
+
+    #[test]
+    fn the_data_names_models_cards_and_options_that_there_are() {
+        let columns = columns();
+        assert_eq!(cards(Runtime::Cuda).len(), columns.len());
+        let header = reader(include_str!("../data/lambda_2020.csv"))
+            .headers()
+            .unwrap()
+            .clone();
+        let named: Vec<_> = header.iter().skip(header.len() - columns.len()).collect();
+        let cards: Vec<_> = columns.iter().map(|column| &column.card).collect();
+        assert_eq!(named, cards);
+        let tried = tried();
+        let rows = lambda_2020();
+        assert_eq!(rows.len(), 12);
+        for row in rows {
+            let model = model_zoo::find(&row.model).unwrap();
+            job_in(&model, row.precision, &row.options, Batch::default()).unwrap();
+            let known = tried.iter().any(|tried| tried.model == row.bracket);
+            assert!(known || row.bracket.is_empty(), "{}", row.bracket);
+        }
+    }
+}

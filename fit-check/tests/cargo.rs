@@ -1,0 +1,200 @@
+//! `cargo fit-check` on a program that knows nothing of it.
+#![cfg(not(any(feature = "fusion", feature = "autotune")))]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Linear, LinearConfig, Relu};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Distribution, FloatDType, Int, Tensor};
+use estimator::{Bytes, CardSpec, Phase, Runtime, Simulated, simulate};
+use serde_json::Value;
+
+fn own_training() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own_training")
+}
+
+/// `cargo fit-check` in the folder `at`, as cargo calls it.
+fn cargo_fit_check(at: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cargo-fit-check"))
+        .arg("fit-check")
+        .args(args)
+        .current_dir(at)
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The network of `programs/own_training`.
+#[derive(Module, Debug)]
+struct Network {
+    first: Linear,
+    second: Linear,
+    third: Linear,
+    relu: Relu,
+}
+
+/// Its training, by a program that says where its steps end.
+fn simulated() -> Simulated {
+    let card = CardSpec::endless(Runtime::Cuda);
+    let trained = simulate(card, FloatDType::F32, |run| {
+        let device = run.device();
+        let mut network = Network {
+            first: LinearConfig::new(1024, 1024).init(&device),
+            second: LinearConfig::new(1024, 1024).init(&device),
+            third: LinearConfig::new(1024, 16).init(&device),
+            relu: Relu::new(),
+        };
+        let mut adam = AdamConfig::new().init();
+        let loss = CrossEntropyLossConfig::new().init(&device);
+        for _ in 0..3 {
+            let images = Tensor::<2>::random([256, 1024], Distribution::Default, &device);
+            let classes = Tensor::<1, Int>::zeros([256], &device);
+            let hidden = network.relu.forward(network.first.forward(images));
+            let hidden = network.relu.forward(network.second.forward(hidden));
+            let error = loss.forward(network.third.forward(hidden), classes);
+            let _: f32 = error.clone().into_scalar();
+            let gradients = GradientsParams::from_grads(error.backward(), &network);
+            network = adam.step(1e-3, network, gradients);
+            run.end(Phase::Optimizer)?;
+        }
+        Ok(())
+    });
+    trained.unwrap()
+}
+
+/// The program's calls are made by the card's thread while the program goes on, and a tensor that
+/// is dropped a moment later is in use for longer. Here these are small ones: 3 KiB were seen.
+const LATE: Bytes = Bytes(64 << 10);
+
+/// A page of CubeCL's pools, which one more buffer can take.
+const PAGE: Bytes = Bytes::mib(8);
+
+fn assert_near(found: u64, expected: Bytes, margin: Bytes, what: &str) {
+    assert!(
+        found.abs_diff(expected.0) <= margin.0,
+        "{what}: {found} bytes found, {} expected",
+        expected.0
+    );
+}
+
+#[test]
+#[ignore = "compiles CubeCL and burn once more: cargo test -p fit-check --no-default-features --test cargo -- --ignored"]
+fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
+    let lock = own_training().join("Cargo.lock");
+    let before = std::fs::read(&lock).unwrap();
+    let args = ["--quiet", "--format", "json", "--gpu", "8GB"];
+    let output = cargo_fit_check(&own_training(), &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    assert_eq!(std::fs::read(&lock).unwrap(), before);
+
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ending"], "steps");
+    assert_eq!(report["steps"]["count"], 2);
+    assert_eq!(report["cards"][0]["fits"], true);
+    let expected = simulated();
+    let peak = &report["peak"];
+    let bytes = |name: &str| peak[name].as_u64().unwrap();
+    assert_near(bytes("live_bytes"), expected.most_in_use(), LATE, "live");
+    assert_near(bytes("reserved_bytes"), expected.reserved, PAGE, "reserved");
+    let card = CardSpec::endless(Runtime::Cuda);
+    assert_near(
+        bytes("required_bytes"),
+        expected.required(&card),
+        PAGE,
+        "required",
+    );
+    // While Adam updates the last of the large weights, there are all weights, gradients and two
+    // moments, and one more tensor of the size of that weight.
+    let large = 4 * 1024 * 1024;
+    let parameters = 2 * (large + 4 * 1024) + 4 * (1024 * 16 + 16);
+    let held = Bytes(4 * parameters + large);
+    assert_near(bytes("live_bytes"), held, LATE, "live by hand");
+    // Weights of two layers with two moments each, whatever else there is.
+    let kinds = report["held"].as_array().unwrap().iter();
+    let kinds = kinds.filter(|held| held["each_bytes"] == large);
+    let count: u64 = kinds.map(|held| held["count"].as_u64().unwrap()).sum();
+    assert!(count >= 6, "{report}");
+
+    let output = cargo_fit_check(&own_training(), &["--quiet", "--memory", "20MiB"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+
+    // A program that ends before there are two equal steps.
+    let output = cargo_fit_check(&own_training(), &["--quiet", "--", "1"]);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains("the program ended by itself"), "{page}");
+
+    let output = cargo_fit_check(&own_training(), &["--quiet", "--", "many"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a number of steps"), "{said}");
+    assert!(
+        said.contains("error: the program failed: exit status: 101"),
+        "{said}"
+    );
+}
+
+/// What is said where there is nothing to run; none of it builds anything.
+#[test]
+fn what_cannot_be_run_is_said_with_a_hint() {
+    let empty = tempfile::tempdir().unwrap();
+    let output = cargo_fit_check(empty.path(), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(
+        said.starts_with("error: could not find `Cargo.toml`"),
+        "{said}"
+    );
+    assert!(
+        said.contains("hint: run it in the folder of your program"),
+        "{said}"
+    );
+
+    let without_burn = package("[dependencies]\n");
+    let said = stderr(&cargo_fit_check(without_burn.path(), &[]));
+    assert!(
+        said.contains("error: package `trainer` does not depend on burn"),
+        "{said}"
+    );
+
+    let output = cargo_fit_check(without_burn.path(), &["--bin", "other"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("error: package `trainer` has no bin `other`"),
+        "{said}"
+    );
+    assert!(said.contains("hint: it has trainer"), "{said}");
+
+    let older = package("[dependencies]\nburn = \"0.21\"\n");
+    let lock = "version = 4\n\n[[package]]\nname = \"burn\"\nversion = \"0.21.0\"\n";
+    std::fs::write(older.path().join("Cargo.lock"), lock).unwrap();
+    let said = stderr(&cargo_fit_check(older.path(), &[]));
+    assert!(
+        said.contains("error: the program is locked to burn 0.21.0"),
+        "{said}"
+    );
+    assert!(
+        said.contains("hint: cargo update burn --precise 0.22.1"),
+        "{said}"
+    );
+}
+
+/// A package with a program, and `manifest` beside its name.
+fn package(manifest: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "[package]\nname = \"trainer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    std::fs::write(
+        folder.path().join("Cargo.toml"),
+        format!("{head}\n{manifest}"),
+    )
+    .unwrap();
+    std::fs::create_dir(folder.path().join("src")).unwrap();
+    std::fs::write(folder.path().join("src/main.rs"), "fn main() {}\n").unwrap();
+    folder
+}

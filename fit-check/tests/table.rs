@@ -1,0 +1,118 @@
+//! Tables of largest batches: each cell holds, and Ctrl-C leaves what there is.
+
+use std::process::Command;
+
+use estimator::{Gpu, Runtime};
+use fit_check::simulate_step;
+use model_zoo::{Input, Job, Precision, Request};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fit-check");
+
+/// What `fit-check table` says with `arguments`.
+fn table(arguments: &[&str]) -> Value {
+    let mut command = Command::new(PROGRAM);
+    command.arg("table").args(arguments);
+    let output = command.args(["--format", "json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Small cards, with kernels of every kind.
+fn cards() -> Vec<&'static Gpu> {
+    let driven = |gpu: &&Gpu| gpu.is_driven_by(Runtime::Cuda) && gpu.marketed_gb <= 12.0;
+    Gpu::all().iter().filter(driven).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_cell_fits_and_the_next_batch_does_not(
+        name in prop::sample::select(vec!["resnet-18", "resnet-20", "alexnet"]),
+        precision in prop::sample::select(vec![Precision::Fp32, Precision::Fp16, Precision::Mixed]),
+        side in 64usize..256,
+        two in prop::sample::subsequence(cards(), 2),
+    ) {
+        let handles: Vec<_> = two.iter().map(|gpu| gpu.handle()).collect();
+        let [formats, image] = [precision.to_string(), side.to_string()];
+        let list = handles.join(",");
+        let report = table(&[name, "--gpus", &list, "--precision", &formats, "--image", &image]);
+        let variant = model_zoo::find(name).unwrap();
+        let input = Input { image: Some([side, side]), ..Input::default() };
+        let request = Request { precision, input, ..Request::default() };
+        let job = request.resolve(&variant).unwrap();
+        let cells = report["rows"][0]["cells"].as_array().unwrap();
+        prop_assert_eq!(cells.len(), two.len());
+        for (gpu, cell) in two.iter().zip(cells) {
+            // Some kernels of 16 bits need more shared memory than the oldest cards have.
+            let Some(most) = cell["max_batch"].as_u64() else {
+                prop_assert!(cell["error"].is_string());
+                continue;
+            };
+            let fits = |batch: u64| {
+                let job = Job { batch: batch as usize, ..job.clone() };
+                let simulated = simulate_step(&variant, &job, gpu.spec(Runtime::Cuda)).unwrap();
+                simulated.outcome().is_ok()
+            };
+            prop_assert!(most == 0 || fits(most), "{name} {most} on {}", gpu.name);
+            prop_assert!(!fits(most + 1), "{name} {most} + 1 on {}", gpu.name);
+        }
+    }
+}
+
+/// The property above found it: the card had been tuned with fewer samples, and kept those kernels.
+#[test]
+fn a_cell_is_of_a_card_that_is_tuned_to_its_batch() {
+    let report = table(&[
+        "alexnet",
+        "--gpus",
+        "rtx-2060",
+        "--precision",
+        "fp16",
+        "--image",
+        "113",
+    ]);
+    let most = report["rows"][0]["cells"][0]["max_batch"].as_u64().unwrap();
+    let output = Command::new(PROGRAM)
+        .args([
+            "estimate",
+            "alexnet",
+            "--precision",
+            "fp16",
+            "--image",
+            "113",
+        ])
+        .args(["--gpu", "rtx-2060", "--batch", &most.to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{most}");
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_leaves_a_table_that_says_that_it_is_partial() {
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("table.json");
+    let mut command = Command::new(PROGRAM);
+    command.args(["table", "--gpus", "all", "--format", "json", "--output"]);
+    let child = command.arg(&file).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "interrupted: the table is not complete\n");
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["complete"], false);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), model_zoo::variants().len());
+    let last = rows.last().unwrap()["cells"].as_array().unwrap();
+    assert_eq!(last.last().unwrap()["error"], "interrupted");
+}

@@ -1,0 +1,103 @@
+//! burn as people run it: kernels are fused, and tuned on the spot.
+#![cfg(feature = "autotune")]
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use estimator::{CardSpec, Favour, Runtime, Simulated, Tuning};
+use fit_check::simulate_step;
+use model_zoo::{Input, Request};
+
+fn card(runtime: Runtime, tuning: Tuning) -> CardSpec {
+    CardSpec {
+        tuning,
+        ..CardSpec::endless(runtime)
+    }
+}
+
+fn run(spec: CardSpec) -> Simulated {
+    let variant = model_zoo::find("resnet-18").unwrap();
+    let request = Request {
+        batch: Some(2),
+        input: Input {
+            image: Some([64, 64]),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    simulate_step(&variant, &job, spec).unwrap()
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_byte_cold_and_warm() {
+    for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+        for tuning in [Tuning::Cold, Tuning::Warm] {
+            let spec = card(runtime, tuning);
+            let [one, other] = [run(spec.clone()), run(spec)];
+            assert_eq!(
+                one.recording.buffers, other.recording.buffers,
+                "{runtime} {tuning}"
+            );
+            assert_eq!(one.reserved, other.reserved, "{runtime} {tuning}");
+            assert_eq!(one.first_run, other.first_run, "{runtime} {tuning}");
+        }
+    }
+}
+
+/// The run that is measured tunes nothing, and the run before it is the cold one.
+#[test]
+fn the_first_run_is_the_cold_one() {
+    for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+        let warm = run(card(runtime, Tuning::Warm));
+        let cold = run(card(runtime, Tuning::Cold));
+        let first = warm.first_run.expect("something is tuned");
+        assert_eq!(first.live_bytes, cold.most_in_use());
+        assert_eq!(first.reserved_bytes, cold.reserved);
+        assert!(warm.recording.buffers.len() < cold.recording.buffers.len());
+        assert!(warm.most_in_use() < first.live_bytes);
+        assert!(cold.first_run.is_none());
+    }
+}
+
+/// What other choices need is on both sides of what the expected ones need.
+#[test]
+fn the_extremes_are_around_what_is_expected() {
+    let live = |favour| {
+        let spec = CardSpec {
+            favour,
+            ..card(Runtime::Cuda, Tuning::Warm)
+        };
+        run(spec).most_in_use()
+    };
+    let expected = live(Favour::Expected);
+    assert!(live(Favour::LeastMemory) <= expected);
+    assert!(live(Favour::MostMemory) >= expected);
+}
+
+/// A card without matrix units is offered no kernels that need them; one that has them uses
+/// them. Kernels that divide a product among planes are those with matrix units.
+#[test]
+fn candidates_are_those_of_the_card() {
+    let uses_matrix_units = |compute_capability: u32| {
+        let spec = CardSpec {
+            compute_capability,
+            ..card(Runtime::Cuda, Tuning::Cold)
+        };
+        let kernels = run(spec).recording.kernels;
+        kernels.iter().any(|name| name.contains("PlanePartitioner"))
+    };
+    assert!(!uses_matrix_units(61), "Pascal");
+    assert!(uses_matrix_units(86), "Ampere");
+}
+
+/// Neither read nor written: a cache of the user's would change answers.
+#[test]
+fn the_users_tuning_cache_is_left_alone() {
+    let home = std::env::var_os("HOME").expect("a home");
+    let cache = PathBuf::from(home).join(".cache/cubecl");
+    let touched = || -> Option<SystemTime> { cache.metadata().and_then(|m| m.modified()).ok() };
+    let before = touched();
+    run(card(Runtime::Cuda, Tuning::Warm));
+    assert_eq!(touched(), before);
+}
