@@ -4,6 +4,7 @@ use std::sync::{Arc, Once};
 
 use burn::backend::{DispatchDevice, Rocm, set_default_dtypes};
 use burn::tensor::{BoolDType, Device, DeviceConfig, DeviceError, FloatDType, IntDType};
+use cubecl_common::device::ServiceId;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_environment::config::logger::LogCrateLevel;
 use cubecl_hip::{AmdDevice, Cards, HipRuntime, SlotServer};
@@ -112,6 +113,11 @@ impl SimulatedCard {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+}
+
+/// The service of any card, for calls into CubeCL that want one where it does not matter which.
+pub(crate) fn any_service() -> ServiceId {
+    ServiceId::of::<SlotServer>(cubecl_hip::device_id(0))
 }
 
 /// Puts simulated cards behind the slot, once.

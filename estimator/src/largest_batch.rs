@@ -1,14 +1,13 @@
 //! The largest batch that fits on a card.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use cubecl_common::device::ServiceId;
-use cubecl_hip::SlotServer;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardSpec;
+use crate::card::{CardSpec, any_service};
 use crate::estimate::{Analysis, Estimate};
 use crate::record::{Buffer, BufferId, Event, Failure, Layout, Recording, Refusal, TensorLayout};
 use crate::replay::{Outcome, replay};
@@ -140,10 +139,7 @@ impl Growth {
                         *dimension = grown.max(0) as usize;
                     }
                 }
-                rule.bytes(
-                    &layout,
-                    ServiceId::of::<SlotServer>(cubecl_hip::device_id(0)),
-                )
+                rule.bytes(&layout, any_service())
             }
             Self::Bytes { bytes, slope } => {
                 let bytes = i128::from(bytes.0) + i128::from(*slope) * further;
@@ -282,30 +278,31 @@ impl Scaling {
             Some(share) => ((bound as f64 * share).round() as u64, 1),
             None => (bound - bound / 32, bound / 32),
         };
-        let mut failures: HashMap<u64, Option<Failure>> = HashMap::new();
-        let mut fits = |batch| {
+        let failures: RefCell<HashMap<u64, Option<Failure>>> = RefCell::default();
+        let fits = |batch| {
+            let mut failures = failures.borrow_mut();
             let failure = failures.entry(batch);
             let failure = failure.or_insert_with(|| self.outcome(batch, spec).failure);
             failure.is_none()
         };
         let above = bound + 1;
-        let near = |start, reach, fits: &mut dyn FnMut(u64) -> bool| {
+        let near = |start, reach| {
             let fits = |batch| Ok::<_, Infallible>(fits(batch));
             let Ok(found) = gallop(start, reach, above, accepts, fits);
             found
         };
-        let (mut batch, mut next) = near(start, reach.max(1), &mut fits);
+        let (mut batch, mut next) = near(start, reach.max(1));
         // There can be several such places: with another batch the pools have pages of another
         // size.
         while let Some(larger) =
             evenly(next + 1, above, LOOKS).find(|batch| accepts(*batch) && fits(*batch))
         {
-            (batch, next) = near(larger, 1, &mut fits);
+            (batch, next) = near(larger, 1);
         }
         Foretold {
             batch,
             next,
-            failure: failures.get(&next).copied().flatten(),
+            failure: failures.borrow().get(&next).copied().flatten(),
         }
     }
 

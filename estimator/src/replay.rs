@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use cubecl_common::device::ServiceId;
 use cubecl_environment::stream::StreamId;
-use cubecl_hip::SlotServer;
 use cubecl_server::logging::ServerLogger;
 use cubecl_server::memory_management::ManagedMemoryHandle;
 use cubecl_server::server::IoError;
 
 use crate::Bytes;
-use crate::card::{CardMemory, CardSpec, Ledger, memory};
+use crate::card::{CardMemory, CardSpec, Ledger, any_service, memory};
 use crate::record::{BufferId, Event, Failure, MetadataId, Recording, Refusal};
 
 /// What a program met on a card.
@@ -82,9 +80,14 @@ impl Replay {
     fn new(spec: &CardSpec, recording: &Recording) -> Self {
         let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
         let logger = Arc::new(ServerLogger::default());
-        let service = ServiceId::of::<SlotServer>(cubecl_hip::device_id(0));
         Self {
-            memory: memory(spec, ledger.clone(), service, logger, Default::default()),
+            memory: memory(
+                spec,
+                ledger.clone(),
+                any_service(),
+                logger,
+                Default::default(),
+            ),
             ledger,
             stretches: false,
             buffers: vec![None; recording.buffers.len()],

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ask::Card;
 use crate::report::{Asked, GpuName};
-use crate::{parallel, simulate_step};
+use crate::{kernels, parallel, simulate_step};
 
 /// The answer of `gpus --fits`.
 #[derive(Clone, Debug, Serialize)]
@@ -49,29 +49,23 @@ pub struct NotTold {
     pub error: String,
 }
 
-/// Cards on which a step makes the same calls.
+/// Cards with the same kernels.
 struct Kin {
     endless: CardSpec,
     cards: Vec<(&'static Gpu, Card)>,
 }
 
 impl Kin {
-    /// Every card that `runtime` drives, by compute capability, which decides about kernels.
+    /// Every card that `runtime` drives, those with the same kernels together.
     fn all(runtime: Runtime) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for gpu in Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime)) {
-            let card = Card::of(gpu, runtime);
-            let capability = card.spec.compute_capability;
-            let like = |kin: &&mut Self| kin.endless.compute_capability == capability;
-            match all.iter_mut().find(like) {
-                Some(kin) => kin.cards.push((gpu, card)),
-                None => all.push(Self {
-                    endless: card.spec.without_limit(),
-                    cards: vec![(gpu, card)],
-                }),
-            }
-        }
-        all
+        let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
+        let cards = driven.map(|gpu| (gpu, Card::of(gpu, runtime)));
+        let kinds = kernels::alike(cards, |(_, card)| card.spec.clone());
+        let kinds = kinds.into_iter().map(|cards| Self {
+            endless: cards[0].1.spec.without_limit(),
+            cards,
+        });
+        kinds.collect()
     }
 
     /// Those on which the step fits. It runs once; its recording is then replayed in the memory

@@ -8,6 +8,7 @@ pub mod commands;
 pub mod comparison;
 pub mod fits;
 mod interrupt;
+mod kernels;
 pub mod lower_bound;
 pub mod measure;
 pub mod output;

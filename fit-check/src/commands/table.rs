@@ -7,7 +7,6 @@ use estimator::{
     CardSpec, Error, Gpu, LargestFit, Program, Runtime, Scaling, Simulated, Tuning, largest_fit,
     largest_fit_near,
 };
-use indexmap::IndexMap;
 use model_zoo::{Job, Model, Precision};
 use strum::{EnumString, VariantNames};
 
@@ -15,6 +14,7 @@ use super::{FITS, UNKNOWN};
 use crate::ask::{self, Batch, Card};
 use crate::cli::{self, Cli, Command};
 use crate::interrupt;
+use crate::kernels;
 use crate::lower_bound::need_network;
 use crate::output;
 use crate::own::{self, Subject};
@@ -195,15 +195,12 @@ impl Plan {
 
     /// Row by row, the cards with the same kernels together.
     fn alike<'a>(&'a self, steps: &'a [Step<'a>]) -> impl Iterator<Item = Alike<'a>> {
-        let mut kinds: IndexMap<u32, Vec<usize>> = IndexMap::new();
-        for (column, card) in self.cards.iter().enumerate() {
-            let kind = kinds.entry(card.spec.compute_capability).or_default();
-            kind.push(column);
-        }
+        let columns = 0..self.cards.len();
+        let kinds = kernels::alike(columns, |column| self.cards[*column].spec.clone());
         let rows = steps.iter().enumerate();
         rows.flat_map(move |(row, step)| {
             let kinds = kinds.clone();
-            kinds.into_values().map(move |mut columns| {
+            kinds.into_iter().map(move |mut columns| {
                 columns.sort_by_key(|column| self.cards[*column].usable());
                 Alike {
                     row,
@@ -446,7 +443,7 @@ impl Alike<'_> {
     fn prove(&self) -> Proof {
         let spec = &self.cards[self.first].spec;
         let teacher = self.step.teacher;
-        let same_kernels = spec.compute_capability == teacher.compute_capability;
+        let same_kernels = spec.kernels() == teacher.kernels();
         let lesson = self.step.lesson();
         if let (true, Err(error)) = (same_kernels, lesson) {
             return Proof::failed(error);
