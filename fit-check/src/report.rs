@@ -472,7 +472,7 @@ pub struct LimitReport {
     pub device: DeviceReport,
     /// The memory that the pools may take.
     pub budget_bytes: Bytes,
-    /// What the process takes beside the pools, as measured.
+    /// What the process took beside the pools when it trained the largest batch.
     pub overhead_bytes: Bytes,
     /// The largest batch that is estimated to fit, and the next.
     pub runs: Vec<BatchRun>,

@@ -255,7 +255,7 @@ impl Report for LimitReport {
         let _ = writeln!(page, "\n  {}", styled(FAINT, device_line(&self.device)));
         let _ = writeln!(
             page,
-            "  the process may take {}: {} for the pools, and {} that it took beside them in a run without a limit",
+            "  the process may take {}: {} for the pools, and {} that it took beside them when it trained",
             self.budget_bytes + self.overhead_bytes,
             self.budget_bytes,
             self.overhead_bytes
