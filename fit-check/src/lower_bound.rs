@@ -2,15 +2,16 @@
 //! at least.
 
 use estimator::record::Event;
-use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
-use model_zoo::{Job, Model, OptimizerKind, Precision};
+use estimator::{Analysis, Breakdown, Bytes, Category, Phase, Simulated};
+use model_zoo::{Job, Model, OptimizerKind, Precision, Weights};
 use serde::Serialize;
+use strum::IntoEnumIterator;
 
 use crate::ask::{Ask, Card};
 use crate::own::{Checkpoint, Origin, Subject, Sum};
 use crate::report::{Asked, GpuName};
-use crate::simulate_step;
 use crate::trouble::Trouble;
+use crate::{parallel, simulate_step};
 
 /// Tensors of a file, counted.
 #[derive(Clone, Debug, Serialize)]
@@ -97,24 +98,21 @@ impl LowerBound {
     ///
     /// The step failed, or a card does not offer its number format.
     pub fn of(ask: &Ask, checkpoint: &Checkpoint) -> Result<Self, Trouble> {
-        let simulated = simulate_step(&ask.model, &ask.job, ask.endless())?;
-        let analysis = Analysis::of(&simulated.recording);
-        let held = held(&simulated, &analysis);
+        let figures = Figures::of(ask, &ask.job)?;
         let master = master_copies(ask)?;
-        let peak = analysis.timeline.peak(&simulated.recording);
-        let at_least = peak.map_or(Bytes::ZERO, |peak| peak.live);
         let mut cards = Vec::with_capacity(ask.cards.len());
         for card in &ask.cards {
-            cards.push(bound(ask, card, at_least)?);
+            cards.push(bound(ask, card, figures.at_least)?);
         }
+        let held = figures.held;
         let parts = |sums: Vec<(String, Sum)>| sums.into_iter().map(Part::from).collect();
         Ok(Self {
             asked: Asked::new(ask, None),
             unsupported: ask.origin.unsupported.clone(),
             dtypes: parts(checkpoint.by_dtype()),
             modules: parts(checkpoint.by_module()),
-            trainable: simulated.parameters.trainable,
-            frozen: simulated.parameters.frozen,
+            trainable: figures.trainable,
+            frozen: figures.frozen,
             held: Held {
                 weights_bytes: held.parameters,
                 gradients_bytes: held.gradients,
@@ -123,7 +121,7 @@ impl LowerBound {
                 buffers_bytes: held.buffers,
                 activations_bytes: None,
             },
-            at_least_bytes: at_least,
+            at_least_bytes: figures.at_least,
             cards,
         })
     }
@@ -135,6 +133,85 @@ impl LowerBound {
             false if self.cards.is_empty() => Some(true),
             false => None,
         }
+    }
+}
+
+/// With more tensors than this a step is not run with all of them: CubeCL's pools look at each
+/// slice of a page at each allocation, so ten times the tensors take a hundred times as long.
+const MANY: usize = 1_000;
+
+/// More kinds of tensors than a network has that somebody trains; each kind is run.
+const MOST_KINDS: usize = 1_000;
+
+/// The weights of `model`, if they are too many for a step with all of them.
+fn many(model: &Subject) -> Option<&Weights> {
+    match model {
+        Subject::Weights(weights) if weights.len() > MANY => Some(weights),
+        _ => None,
+    }
+}
+
+/// What a step with weights takes, but for its activations.
+struct Figures {
+    trainable: u64,
+    frozen: u64,
+    held: Breakdown,
+    at_least: Bytes,
+}
+
+impl Figures {
+    /// Runs the step of `job` with the weights of `ask`.
+    fn of(ask: &Ask, job: &Job) -> Result<Self, Trouble> {
+        let Some(weights) = many(&ask.model) else {
+            return Self::run(&ask.model, job, ask);
+        };
+        let kinds = weights.kinds(&job.freeze);
+        if kinds.len() > MOST_KINDS {
+            return Err(Trouble::new(format!(
+                "{} has {} tensors of {} shapes",
+                weights.name(),
+                weights.len(),
+                kinds.len()
+            ))
+            .hint(format!(
+                "no network is known that has more than {MOST_KINDS}: is it one?"
+            )));
+        }
+        Self::sum(&kinds, job, ask)
+    }
+
+    fn run(model: &(impl Model + Sync), job: &Job, ask: &Ask) -> Result<Self, Trouble> {
+        let simulated = simulate_step(model, job, ask.endless())?;
+        let analysis = Analysis::of(&simulated.recording);
+        let peak = analysis.timeline.peak(&simulated.recording);
+        Ok(Self {
+            trainable: simulated.parameters.trainable,
+            frozen: simulated.parameters.frozen,
+            held: held(&simulated, &analysis),
+            at_least: peak.map_or(Bytes::ZERO, |peak| peak.live),
+        })
+    }
+
+    /// One tensor of each kind is run. What is held of it is held of each; what the optimizer
+    /// needs in between of one after the other is left out, so that it is a bound all the same.
+    fn sum(kinds: &[(Weights, u64)], job: &Job, ask: &Ask) -> Result<Self, Trouble> {
+        let each = parallel::each(kinds, |(weights, _)| Self::run(weights, job, ask));
+        let mut all = Self {
+            trainable: 0,
+            frozen: 0,
+            held: Breakdown::default(),
+            at_least: Bytes::ZERO,
+        };
+        for ((_, count), one) in kinds.iter().zip(each) {
+            let one = one?;
+            all.trainable += one.trainable * count;
+            all.frozen += one.frozen * count;
+            for category in Category::iter() {
+                all.held[category] += one.held[category] * *count;
+            }
+        }
+        all.at_least = all.held.total();
+        Ok(all)
     }
 }
 
@@ -164,19 +241,18 @@ fn master_copies(ask: &Ask) -> Result<Bytes, Trouble> {
         optimizer: OptimizerKind::Sgd,
         ..ask.job.clone()
     };
-    let simulated = simulate_step(&ask.model, &forgetful, ask.endless())?;
-    let analysis = Analysis::of(&simulated.recording);
-    Ok(held(&simulated, &analysis).optimizer)
+    Ok(Figures::of(ask, &forgetful)?.held.optimizer)
 }
 
 /// Whether the weights fit on `card`: if they are not more than it has, the step is run there,
-/// with its memory in force.
+/// with its memory in force, unless there are too many.
 fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
     let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
     let may_fit = at_least <= available
-        && simulate_step(&ask.model, &ask.job, card.spec.clone())?
-            .outcome()
-            .is_ok();
+        && (many(&ask.model).is_some()
+            || simulate_step(&ask.model, &ask.job, card.spec.clone())?
+                .outcome()
+                .is_ok());
     Ok(Bound {
         gpu: GpuName::new(card),
         fits: match may_fit {

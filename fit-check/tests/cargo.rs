@@ -75,6 +75,12 @@ const LATE: Bytes = Bytes(64 << 10);
 /// A page of CubeCL's pools, which one more buffer can take.
 const PAGE: Bytes = Bytes::mib(8);
 
+/// Bytes of the weight of a hidden layer.
+const LARGE: u64 = 4 * 1024 * 1024;
+
+/// Parameters of the network.
+const PARAMETERS: u64 = 2 * (1024 * 1024 + 1024) + 1024 * 16 + 16;
+
 fn assert_near(found: u64, expected: Bytes, margin: Bytes, what: &str) {
     assert!(
         found.abs_diff(expected.0) <= margin.0,
@@ -112,13 +118,11 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     );
     // While Adam updates the last of the large weights, there are all weights, gradients and two
     // moments, and one more tensor of the size of that weight.
-    let large = 4 * 1024 * 1024;
-    let parameters = 2 * (large + 4 * 1024) + 4 * (1024 * 16 + 16);
-    let held = Bytes(4 * parameters + large);
+    let held = Bytes(4 * 4 * PARAMETERS + LARGE);
     assert_near(bytes("live_bytes"), held, LATE, "live by hand");
     // Weights of two layers with two moments each, whatever else there is.
     let kinds = report["held"].as_array().unwrap().iter();
-    let kinds = kinds.filter(|held| held["each_bytes"] == large);
+    let kinds = kinds.filter(|held| held["each_bytes"] == LARGE);
     let count: u64 = kinds.map(|held| held["count"].as_u64().unwrap()).sum();
     assert!(count >= 6, "{report}");
 
@@ -138,6 +142,27 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
         said.contains("error: the program failed: exit status: 101"),
         "{said}"
     );
+}
+
+/// With burn's default features the program fuses kernels and tunes them while it runs, so that the
+/// most in use is what the tuner tries. In a step there are weights, gradients and two moments, and
+/// at most one tensor of the size of a large weight more: fusion may do without that.
+#[test]
+#[ignore = "compiles CubeCL and burn once more, with their default features: see above"]
+fn a_program_with_burns_default_features_is_measured_in_its_first_run() {
+    let args = ["--quiet", "--format", "json", "--features", "burn/default"];
+    let output = cargo_fit_check(&own_training(), &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ending"], "steps");
+    assert_eq!(report["tuned"], true);
+    let held = 4 * PARAMETERS;
+    let in_step = report["steps"]["live_bytes"].as_u64().unwrap();
+    assert!(
+        (4 * held..=4 * held + LARGE + LATE.0).contains(&in_step),
+        "{report}"
+    );
+    assert!(report["peak"]["live_bytes"].as_u64().unwrap() > in_step);
 }
 
 /// What is said where there is nothing to run; none of it builds anything.

@@ -1,5 +1,8 @@
 //! Weights of which no more is known than their names and shapes.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use burn::module::{Module, Param, ParamId};
 use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::optim::GradientsParams;
@@ -64,6 +67,38 @@ impl Weights {
             name: name.into(),
             tensors,
         }
+    }
+
+    /// How many tensors there are.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Each kind of tensor that a step which freezes what is below `freeze` treats alike, as
+    /// weights with one of it, and how many there are.
+    pub fn kinds(&self, freeze: &[String]) -> Vec<(Self, u64)> {
+        let mut places: HashMap<_, usize> = HashMap::new();
+        let mut kinds: Vec<(Self, u64)> = Vec::new();
+        for tensor in &self.tensors {
+            let traits = (
+                tensor.is_buffer(),
+                tensor.is_table(),
+                tensor.is_below(freeze),
+            );
+            match places.entry((&tensor.shape, traits)) {
+                Entry::Occupied(place) => kinds[*place.get()].1 += 1,
+                Entry::Vacant(place) => {
+                    place.insert(kinds.len());
+                    kinds.push((Self::new(&self.name, vec![tensor.clone()]), 1));
+                }
+            }
+        }
+        kinds
     }
 }
 

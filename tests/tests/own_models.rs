@@ -121,9 +121,6 @@ fn differences_are_named() {
     assert!(comparison.missing.is_empty());
 }
 
-/// Adam remembers two values per parameter (Kingma, Ba 2014), and mixed precision keeps a
-/// copy of four bytes (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a
-/// card without pitched rows, so these are the bytes.
 /// It could be read for ever.
 #[test]
 #[cfg(unix)]
@@ -135,6 +132,9 @@ fn a_link_to_a_device_is_refused() {
     assert!(refused.to_string().contains("it is no regular file"));
 }
 
+/// Adam remembers two values per parameter (Kingma, Ba 2014), and mixed precision keeps a
+/// copy of four bytes (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a
+/// card without pitched rows, so these are the bytes.
 #[test]
 fn weights_alone_take_what_the_papers_say() {
     use fit_check::lower_bound::LowerBound;
@@ -158,6 +158,57 @@ fn weights_alone_take_what_the_papers_say() {
     assert_eq!(bound.held.master_bytes.0, 4 * parameters);
     assert_eq!(bound.held.optimizer_bytes.0, 8 * parameters);
     assert_eq!(bound.held.activations_bytes, None);
+}
+
+/// As many tensors as DeepSeek-V3 has experts, three matrices and their scales each (58 layers of
+/// 256, section 4.2 of arXiv 2412.19437), in a file that is 3.4 GB long and empty. As of two
+/// tensors, each parameter takes what the papers say.
+#[test]
+fn sixty_thousand_tensors_take_what_the_papers_say() {
+    use fit_check::lower_bound::LowerBound;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let mut header = serde_json::Map::new();
+    let mut parameters = 0;
+    for expert in 0..58 * 256 {
+        for (name, width) in [("gate", 128), ("up", 128), ("down", 128), ("norm", 64)] {
+            let end = parameters + 64 * width;
+            let tensor = serde_json::json!({
+                "dtype": "BF16", "shape": [64, width], "data_offsets": [2 * parameters, 2 * end],
+            });
+            header.insert(format!("experts.{expert}.{name}.weight"), tensor);
+            parameters = end;
+        }
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let mut file = std::fs::File::create(&path).unwrap();
+    std::io::Write::write_all(&mut file, &(header.len() as u64).to_le_bytes()).unwrap();
+    std::io::Write::write_all(&mut file, &header).unwrap();
+    file.set_len(8 + header.len() as u64 + 2 * parameters)
+        .unwrap();
+
+    let ask = ask_for(
+        path.to_str().unwrap(),
+        &[
+            "--runtime",
+            "wgpu",
+            "--precision",
+            "mixed",
+            "--optimizer",
+            "adam",
+            "--memory",
+            "100GB",
+        ],
+    );
+    let checkpoint = ask.origin.checkpoint.clone().unwrap();
+    let bound = LowerBound::of(&ask, &checkpoint).unwrap();
+    assert_eq!(bound.trainable, parameters);
+    assert_eq!(bound.held.weights_bytes.0, 2 * parameters);
+    assert_eq!(bound.held.gradients_bytes.0, 2 * parameters);
+    assert_eq!(bound.held.master_bytes.0, 4 * parameters);
+    assert_eq!(bound.held.optimizer_bytes.0, 8 * parameters);
+    assert_eq!(bound.at_least_bytes.0, 16 * parameters);
+    assert_eq!(bound.fits(), None);
 }
 
 /// An adapter of rank r beside a projection has r (in + out) values. 4,194,304 is what

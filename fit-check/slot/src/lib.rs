@@ -26,9 +26,12 @@ impl Runtime for HipRuntime {
     type Server = SlotServer;
     type Device = AmdDevice;
 
+    /// Under the bare index, as CubeCL's own runtimes have it: the card gets a thread beside that
+    /// of burn's fusion. On one thread the card could not be made by the first call that fusion
+    /// makes, and nobody makes one earlier.
     fn client(device: &Self::Device) -> Client {
         program::begin();
-        slot::HipRuntime::client(device)
+        Client::load::<SlotServer>(DeviceId::new(0, device.index as u16))
     }
 
     fn can_read_tensor(shape: &Shape, strides: &Strides) -> bool {

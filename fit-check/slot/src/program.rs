@@ -9,7 +9,8 @@ use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
 use simulated_card::{Account, Assignment, Ending, Shared, StepCounter};
 
-use crate::slot::{AmdDevice, Cards, HipRuntime, install};
+use crate::HipRuntime;
+use crate::slot::{AmdDevice, Cards, install};
 
 /// How often the watcher looks. A step of the smallest network takes longer.
 const LOOKS: Duration = Duration::from_millis(5);
