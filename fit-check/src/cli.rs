@@ -30,6 +30,9 @@ pub enum Command {
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
+    /// The process that `estimate` simulates in, beside its own
+    #[command(hide = true)]
+    Simulate,
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance

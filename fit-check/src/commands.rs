@@ -15,6 +15,7 @@ use model_zoo::Model;
 
 use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
+use crate::elsewhere::Task;
 use crate::measure;
 
 /// It fits, or it is done.
@@ -39,6 +40,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             measure::run_child()?;
             FITS
         }
+        Command::Simulate => {
+            Task::read()?.run()?;
+            FITS
+        }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
         Command::Completions(raw) => shell::completions(&raw)?,
@@ -61,6 +66,14 @@ pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode>
         }
         Command::MaxBatch(raw) if raw.job.model == model.name() => {
             max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::default())?)?
+        }
+        Command::Simulate => {
+            let task = Task::read()?;
+            match task.model == model.name() {
+                true => task.run_with(&model)?,
+                false => task.run()?,
+            }
+            FITS
         }
         _ => return run(cli),
     };

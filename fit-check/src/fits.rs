@@ -49,7 +49,7 @@ pub struct NotTold {
     pub error: String,
 }
 
-/// Cards with the same kernels.
+/// Cards with the same kernels: a step makes the same calls on all of them.
 struct Kin {
     endless: CardSpec,
     cards: Vec<(&'static Gpu, Card)>,

@@ -6,6 +6,7 @@ pub mod cargo;
 pub mod cli;
 pub mod commands;
 pub mod comparison;
+pub mod elsewhere;
 pub mod fits;
 mod interrupt;
 mod kernels;

@@ -2,10 +2,9 @@
 //! at least.
 
 use estimator::record::Event;
-use estimator::{Analysis, Breakdown, Bytes, Category, Phase, Simulated};
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
 use model_zoo::{Job, Model, OptimizerKind, Precision, Weights};
 use serde::Serialize;
-use strum::IntoEnumIterator;
 
 use crate::ask::{Ask, Card};
 use crate::own::{Checkpoint, Origin, Subject, Sum};
@@ -146,7 +145,7 @@ const MOST_KINDS: usize = 1_000;
 /// The weights of `model`, if they are too many for a step with all of them.
 fn many(model: &Subject) -> Option<&Weights> {
     match model {
-        Subject::Weights(weights) if weights.len() > MANY => Some(weights),
+        Subject::Weights(weights) if weights.tensors() > MANY => Some(weights),
         _ => None,
     }
 }
@@ -170,7 +169,7 @@ impl Figures {
             return Err(Trouble::new(format!(
                 "{} has {} tensors of {} shapes",
                 weights.name(),
-                weights.len(),
+                weights.tensors(),
                 kinds.len()
             ))
             .hint(format!(
@@ -206,9 +205,7 @@ impl Figures {
             let one = one?;
             all.trainable += one.trainable * count;
             all.frozen += one.frozen * count;
-            for category in Category::iter() {
-                all.held[category] += one.held[category] * *count;
-            }
+            all.held.add(&one.held, *count);
         }
         all.at_least = all.held.total();
         Ok(all)

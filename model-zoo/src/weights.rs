@@ -70,13 +70,8 @@ impl Weights {
     }
 
     /// How many tensors there are.
-    pub fn len(&self) -> usize {
+    pub fn tensors(&self) -> usize {
         self.tensors.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
     }
 
     /// Each kind of tensor that a step which freezes what is below `freeze` treats alike, as

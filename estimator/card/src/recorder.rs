@@ -1,6 +1,6 @@
 //! Writes a recording while a program uses a card.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::WeakMemoryBinding;
@@ -35,9 +35,9 @@ impl Suspects {
 pub struct Recorder {
     /// What is written down so far.
     pub recording: Recording,
-    /// Buffers in use: the address of what CubeCL calls managed memory keeps a
-    /// count of who holds it, and the pool itself is one of them.
-    live: BTreeMap<BufferId, WeakMemoryBinding>,
+    /// Buffers in use, in the order of birth: the address of what CubeCL calls managed memory
+    /// keeps a count of who holds it, and the pool itself is one of them.
+    live: Vec<(BufferId, WeakMemoryBinding)>,
     /// By the id of the managed memory.
     ids: HashMap<usize, BufferId>,
     kernels: HashMap<&'static str, KernelId>,
@@ -67,26 +67,28 @@ impl Recorder {
     /// Notes which of the `suspects` are held by nothing but their pool, in the order of birth.
     pub fn note_freed(&mut self, suspects: &Suspects) {
         let is_free = |memory: &WeakMemoryBinding| memory.upgrade().is_none();
-        let freed: Vec<BufferId> = match suspects {
-            Suspects::All => {
-                let live = self.live.iter();
-                live.filter(|(_, memory)| is_free(memory))
-                    .map(|(buffer, _)| *buffer)
-                    .collect()
-            }
+        let events = &mut self.recording.events;
+        let mut freed = |buffer: BufferId| events.push(Event::Free(buffer));
+        match suspects {
+            Suspects::All => self.live.retain(|(buffer, memory)| {
+                let free = is_free(memory);
+                if free {
+                    freed(*buffer);
+                }
+                !free
+            }),
             Suspects::These(ids) => {
-                let known = ids.iter().filter_map(|id| self.buffer(*id));
-                let mut freed: Vec<_> = known
-                    .filter(|buffer| self.live.get(buffer).is_some_and(is_free))
-                    .collect();
-                freed.sort_unstable();
-                freed.dedup();
-                freed
+                let known = ids.iter().filter_map(|id| self.ids.get(id).copied());
+                let mut known: Vec<_> = known.collect();
+                known.sort_unstable();
+                for buffer in known {
+                    let place = self.live.binary_search_by_key(&buffer, |(live, _)| *live);
+                    if let Some(place) = place.ok().filter(|place| is_free(&self.live[*place].1)) {
+                        self.live.remove(place);
+                        freed(buffer);
+                    }
+                }
             }
-        };
-        for buffer in freed {
-            self.live.remove(&buffer);
-            self.recording.events.push(Event::Free(buffer));
         }
     }
 
@@ -101,7 +103,7 @@ impl Recorder {
     ) -> BufferId {
         let buffer = self.recording.add_buffer(bytes, metadata);
         self.event(stream, Event::Allocate(buffer));
-        self.live.insert(buffer, memory);
+        self.live.push((buffer, memory));
         self.ids.insert(id, buffer);
         buffer
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
+use strum::IntoEnumIterator;
 
 use super::lifetimes::Lifetimes;
 use crate::Bytes;
@@ -65,8 +66,14 @@ pub struct Breakdown {
 impl Breakdown {
     /// All of them together.
     pub fn total(&self) -> Bytes {
-        use strum::IntoEnumIterator;
         Category::iter().map(|category| self[category]).sum()
+    }
+
+    /// As many more of each as `times` that of `other`.
+    pub fn add(&mut self, other: &Self, times: u64) {
+        for category in Category::iter() {
+            self[category] += other[category] * times;
+        }
     }
 }
 

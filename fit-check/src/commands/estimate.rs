@@ -7,6 +7,7 @@ use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch, Card};
 use crate::cli::{self, Advise};
+use crate::elsewhere::Task;
 use crate::lower_bound::{LowerBound, need_network};
 use crate::output::{self, WithLayers};
 use crate::own::{Checkpoint, Subject};
@@ -54,9 +55,9 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     ));
     let spec = ask.endless();
     let bench = Workbench::new(ask.job.precision.float_type());
-    // The replays of an estimate go on beside other simulations, which take turns.
+    // Steps that are fused take turns in a process, so the range is found in others.
     let (estimated, range) = std::thread::scope(|scope| {
-        let range = scope.spawn(|| range(ask, &spec));
+        let range = scope.spawn(|| range(raw, ask, &spec));
         let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
         let estimated = simulated.map(|simulated| (Estimate::of(&simulated, &spec), simulated));
         (
@@ -106,6 +107,7 @@ fn largest(choices: &[Choice]) -> Vec<Choice> {
 /// The most that is in use with the leanest and with the hungriest of the kernels that burn's
 /// tuner chooses between, on a card like `spec`; none where it chooses nothing.
 fn range<M: Model + Sync>(
+    raw: &cli::Estimate,
     ask: &Ask<M>,
     spec: &CardSpec,
 ) -> Result<Option<Range>, estimator::Error> {
@@ -113,16 +115,27 @@ fn range<M: Model + Sync>(
         return Ok(None);
     }
     let live = |favour| {
-        let spec = CardSpec {
-            favour,
-            ..spec.clone()
+        let task = Task {
+            model: raw.job.model.clone(),
+            step: raw.job.step.clone(),
+            batch: ask.job.batch,
+            card: CardSpec {
+                favour,
+                ..spec.clone()
+            },
         };
-        Ok(simulate_step(&ask.model, &ask.job, spec)?.most_in_use())
+        let here = || Ok(simulate_step(&ask.model, &ask.job, task.card.clone())?.most_in_use());
+        task.most_in_use().map_or_else(here, Ok)
     };
-    Ok(Some(Range {
-        least_bytes: live(Favour::LeastMemory)?,
-        most_bytes: live(Favour::MostMemory)?,
-    }))
+    std::thread::scope(|scope| {
+        let most = scope.spawn(|| live(Favour::MostMemory));
+        let least_bytes = live(Favour::LeastMemory)?;
+        let most_bytes = most.join().expect("a simulation does not panic")?;
+        Ok(Some(Range {
+            least_bytes,
+            most_bytes,
+        }))
+    })
 }
 
 /// What would make it fit, if that is to be said: of the first card on which it does not.

@@ -158,19 +158,11 @@ impl Plan {
         let steps = self.entries.iter().map(|entry| Step::new(entry, teacher));
         let steps: Vec<_> = steps.collect();
         let alike: Vec<_> = self.alike(&steps).collect();
-        // Row by row; those that others learn from are a row ahead, so that no core waits.
-        let mut work = Vec::new();
-        let mut waiting = Vec::new();
-        for row in alike.chunk_by(|a, b| a.row == b.row) {
-            work.extend(row.iter().map(|alike| (alike, alike.first)));
-            work.append(&mut waiting);
-            for alike in row {
-                waiting.extend(alike.others.iter().map(|column| (alike, *column)));
+        parallel::each(in_order(&steps, &alike), |work| match work {
+            Work::Learn(step) => {
+                step.lesson();
             }
-        }
-        work.append(&mut waiting);
-        parallel::each(&work, |(alike, column)| {
-            self.fill(alike, *column, &rows, &progress);
+            Work::Fill(alike, column) => self.fill(alike, column, &rows, &progress),
         });
         progress.done();
         let filled = |row: Mutex<Vec<(usize, Cell)>>| {
@@ -257,6 +249,33 @@ impl Plan {
             progress.line(&format!("{}, {}: {batches}", model.name(), job.precision));
         }
     }
+}
+
+/// What a core does next.
+enum Work<'a> {
+    /// Learn how a step grows with the batch.
+    Learn(&'a Step<'a>),
+    /// Fill the cell of a column.
+    Fill(&'a Alike<'a>, usize),
+}
+
+/// Row by row; how its step grows is learned a row ahead of the cells from whose run the others
+/// of their row are foretold, and those are a row ahead of the others, so that no core waits.
+fn in_order<'a>(steps: &'a [Step<'a>], alike: &'a [Alike<'a>]) -> Vec<Work<'a>> {
+    let mut order = Vec::new();
+    let mut lessons = steps.iter().map(Work::Learn);
+    let mut waiting = Vec::new();
+    order.extend(lessons.next());
+    for row in alike.chunk_by(|a, b| a.row == b.row) {
+        order.extend(lessons.next());
+        order.extend(row.iter().map(|alike| Work::Fill(alike, alike.first)));
+        order.append(&mut waiting);
+        for alike in row {
+            waiting.extend(alike.others.iter().map(|column| Work::Fill(alike, *column)));
+        }
+    }
+    order.append(&mut waiting);
+    order
 }
 
 /// The models of the command line, or of the preset, each in every precision.

@@ -233,7 +233,8 @@ fn train<W: Watcher>(
             let images = Tensor::<4>::random(images, Distribution::Default, device);
             let targets = |n: usize| {
                 let shape = [batch, ANCHORS * numbers, height / n, width / n];
-                Tensor::<4>::full(shape, 0.5, device)
+                // With autodiff burn 0.22.1 makes those of `Tensor::full` on the host.
+                Tensor::<4>::ones(shape, device) * 0.5
             };
             (images, targets(32), targets(16), targets(8))
         },

@@ -4,7 +4,6 @@ use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
-use burn::tensor::ops::PadMode;
 use burn::tensor::{Device, Tensor, s};
 
 /// A batch normalisation with the reference's epsilon.
@@ -65,12 +64,21 @@ impl Halved {
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let x = relu(x);
         let even = x.clone().slice(s![.., .., ..;2, ..;2]);
-        let odd = x
-            .pad((0, 1, 0, 1), PadMode::Constant(0.0))
-            .slice(s![.., .., 1..;2, 1..;2]);
+        let odd = with_a_zero_after(x).slice(s![.., .., 1..;2, 1..;2]);
         let halves = vec![self.even.forward(even), self.odd.forward(odd)];
         self.norm.forward(Tensor::cat(halves, 1))
     }
+}
+
+/// `x` `[batch, channels, height, width]` with a zero at the end of each row and each column.
+///
+/// That is `x.pad((0, 1, 0, 1), PadMode::Constant(0.0))`, but the zeros are made on the device:
+/// with autodiff burn 0.22.1 makes those of `pad` on the host and copies them, gigabytes for a
+/// batch of large images (`burn-autodiff`'s `FloatTensorOps` has no `float_full` of its own).
+fn with_a_zero_after(x: Tensor<4>) -> Tensor<4> {
+    let [batch, channels, height, width] = x.dims();
+    let zeros = Tensor::zeros([batch, channels, height + 1, width + 1], &x.device());
+    zeros.slice_assign(s![.., .., ..height, ..width], x)
 }
 
 /// Two depthwise separable convolutions, the first of which may halve the map.
