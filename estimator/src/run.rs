@@ -171,7 +171,7 @@ impl ModuleVisitor for GradientWalk<'_> {
 }
 
 /// What a program did to a card.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Simulated {
     /// Event by event.
     pub recording: Recording,

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::ask::{Ask, Card};
 use crate::fits::fitting;
+use crate::parallel;
 use crate::report::GpuName;
-use crate::step::{AnyBatch, scaling};
+use crate::step::{AnyBatch, scaling, simulate_apart};
 use crate::trouble::Trouble;
-use crate::{parallel, simulate_step};
 
 /// Changes to a job, the best first.
 #[derive(Clone, Debug, Serialize)]
@@ -388,7 +388,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             _ => {
                 let endless = self.card.spec.without_limit();
                 let simulated =
-                    simulate_step(&self.ask.model, &candidate.job, endless.clone()).ok()?;
+                    simulate_apart(&self.ask.model, &candidate.job, endless.clone()).ok()?;
                 let batch = candidate.job.batch as u64;
                 (batch, Estimate::of(&simulated, &endless))
             }

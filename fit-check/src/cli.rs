@@ -30,7 +30,7 @@ pub enum Command {
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
-    /// The process that `estimate` simulates in, beside its own
+    /// A process in which a fused step is simulated beside others
     #[command(hide = true)]
     Simulate,
     /// The zoo: variants, parameters, defaults, sources

@@ -15,7 +15,7 @@ use model_zoo::Model;
 
 use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
-use crate::elsewhere::Task;
+use crate::elsewhere;
 use crate::measure;
 
 /// It fits, or it is done.
@@ -41,7 +41,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             FITS
         }
         Command::Simulate => {
-            Task::read()?.run()?;
+            elsewhere::run_child()?;
             FITS
         }
         Command::Models(raw) => models::run(&raw)?,
@@ -66,14 +66,6 @@ pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode>
         }
         Command::MaxBatch(raw) if raw.job.model == model.name() => {
             max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::default())?)?
-        }
-        Command::Simulate => {
-            let task = Task::read()?;
-            match task.model == model.name() {
-                true => task.run_with(&model)?,
-                false => task.run()?,
-            }
-            FITS
         }
         _ => return run(cli),
     };

@@ -2,89 +2,75 @@
 //! simulate`.
 //!
 //! Steps that burn fuses take turns within a process (`FUSED` in `estimator/src/run.rs`); in
-//! processes of their own they run side by side.
+//! processes of their own they run side by side, on every core.
 
-use std::io::Write;
+use std::io::{BufRead, Read, Write};
 use std::process::{Command, Stdio};
 
-use estimator::{Bytes, CardSpec};
-use model_zoo::Model;
+use estimator::{CardSpec, Simulated};
+use model_zoo::{Job, Model, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{self, Batch};
-use crate::cli;
-use crate::own;
+use crate::interrupt;
 use crate::simulate_step;
 use crate::trouble::Trouble;
 
 /// What the other process is to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// The model, as it was typed.
+    /// The name of a published network.
     pub model: String,
-    /// How it is trained, as it was typed.
-    pub step: cli::Step,
-    /// Samples in a batch.
-    pub batch: usize,
+    /// How it is trained.
+    pub request: Request,
     /// The card.
     pub card: CardSpec,
 }
 
-impl Task {
-    /// The most bytes in use at once, as another process finds; none if it finds nothing, for
-    /// whatever reason.
-    pub fn most_in_use(&self) -> Option<Bytes> {
-        let mut child = Command::new(std::env::current_exe().ok()?)
-            .arg("simulate")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        // One that does not listen says nothing either.
-        let task = serde_json::to_vec(self).ok();
-        let stdin = child.stdin.take();
-        if let (Some(task), Some(mut stdin)) = (task, stdin) {
-            let _ = stdin.write_all(&task);
-        }
-        let output = child.wait_with_output().ok()?;
-        let said = output.status.success().then_some(output.stdout)?;
-        serde_json::from_slice(&said).ok()
-    }
+/// Runs the step of `job` on a card like `card` in another process. None if that did not
+/// come to its end, for whatever reason, and if no other process knows the model.
+pub fn simulate(model: &impl Model, job: &Job, card: &CardSpec) -> Option<Simulated> {
+    let task = Task {
+        model: model.published()?.into(),
+        request: job.request(),
+        card: card.clone(),
+    };
+    let mut child = Command::new(std::env::current_exe().ok()?)
+        .arg("simulate")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    // It stays open until there is an answer: the other process ends when it is closed.
+    let mut stdin = child.stdin.take()?;
+    // One that does not listen says nothing either.
+    let _ = writeln!(stdin, "{}", serde_json::to_string(&task).ok()?);
+    let output = child.wait_with_output().ok()?;
+    drop(stdin);
+    let said = output.status.success().then_some(output.stdout)?;
+    // The names of its kernels stay in memory: some kilobytes.
+    serde_json::from_slice(&said).ok()
+}
 
-    /// The task on stdin.
-    ///
-    /// # Errors
-    ///
-    /// There is none.
-    pub fn read() -> anyhow::Result<Self> {
-        Ok(serde_json::from_reader(std::io::stdin().lock())?)
-    }
-
-    /// Runs it, in the other process, and says on stdout what it found.
-    ///
-    /// # Errors
-    ///
-    /// The step failed.
-    pub fn run(&self) -> anyhow::Result<()> {
-        let (model, _) = own::find(&self.model)?;
-        self.run_with(&model)
-    }
-
-    /// As [`run`](Self::run), with a `model` that is at hand.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run).
-    pub fn run_with(&self, model: &(impl Model + Sync)) -> anyhow::Result<()> {
-        let batch = self.batch.to_string();
-        let batch = Batch {
-            samples: Some(&batch),
-            tokens: None,
-        };
-        let job = ask::training_job(model, &self.step, batch)?;
-        let simulated = simulate_step(model, &job, self.card.clone()).map_err(Trouble::from)?;
-        println!("{}", serde_json::to_string(&simulated.most_in_use())?);
-        Ok(())
-    }
+/// In the other process: does the task on stdin, and says on stdout what came of it. Ends when
+/// whoever gave it goes away; Ctrl-C is for that one to hear.
+///
+/// # Errors
+///
+/// There is no task, or the step failed.
+pub fn run_child() -> anyhow::Result<()> {
+    interrupt::watch()?;
+    let mut line = String::new();
+    let mut stdin = std::io::stdin();
+    stdin.lock().read_line(&mut line)?;
+    let task: Task = serde_json::from_str(&line)?;
+    std::thread::spawn(move || {
+        let _ = stdin.read(&mut [0]);
+        std::process::exit(1);
+    });
+    let variant = model_zoo::find(&task.model)?;
+    let job = task.request.resolve(&variant)?;
+    let simulated = simulate_step(&variant, &job, task.card).map_err(Trouble::from)?;
+    serde_json::to_writer(std::io::stdout().lock(), &simulated)?;
+    Ok(())
 }

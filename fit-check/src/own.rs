@@ -59,6 +59,14 @@ impl Model for Subject {
         }
     }
 
+    fn published(&self) -> Option<&'static str> {
+        match self {
+            Self::Published(variant) => variant.published(),
+            Self::Configured(network) => network.published(),
+            Self::Weights(weights) => weights.published(),
+        }
+    }
+
     fn check(&self, job: &Job) -> Result<(), Error> {
         match self {
             Self::Published(variant) => variant.check(job),

@@ -7,6 +7,8 @@ use burn::tensor::{Device, Tensor};
 use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, Workbench};
 use model_zoo::{Job, Model, Watcher};
 
+use crate::{elsewhere, parallel};
+
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
 /// is that of the second.
 pub const STEPS: usize = 2;
@@ -54,6 +56,24 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     match job.checkpointing {
         true => device.gradient_checkpointing(),
         false => device,
+    }
+}
+
+/// Trains `model` as `job` says on a card like `spec`. With burn's fusion, in a process of its own
+/// where that is possible: see [`crate::elsewhere`].
+///
+/// # Errors
+///
+/// The step panicked, or the card does not offer the number format.
+pub(crate) fn simulate_apart(
+    model: &(impl Model + Sync),
+    job: &Job,
+    spec: CardSpec,
+) -> Result<Simulated, estimator::Error> {
+    let apart = cfg!(feature = "fusion").then(|| elsewhere::simulate(model, job, &spec));
+    match apart.flatten() {
+        Some(simulated) => Ok(simulated),
+        None => simulate_step(model, job, spec),
     }
 }
 
@@ -113,15 +133,16 @@ impl<'a, M: Model + Sync> AnyBatch<'a, M> {
 ///
 /// The step itself failed.
 pub fn scaling(
-    program: &impl Program,
+    program: &(impl Program + Sync),
     endless: &CardSpec,
 ) -> Result<Option<Scaling>, estimator::Error> {
     let batches = [PROPOSING, PROPOSING + 1];
     if !batches.iter().all(|batch| program.accepts(*batch)) {
         return Ok(None);
     }
-    let few = program.simulate(PROPOSING, endless.clone())?;
-    let more = program.simulate(PROPOSING + 1, endless.clone())?;
+    let runs = parallel::each(batches, |batch| program.simulate(batch, endless.clone()));
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let [few, more] = runs.try_into().expect("one for each batch");
     Ok(Scaling::between(
         PROPOSING,
         few.recording,
@@ -141,7 +162,7 @@ impl<M> AnyBatch<'_, M> {
 
 impl<M: Model + Sync> Program for AnyBatch<'_, M> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
-        simulate_step(self.model, &self.job(batch), spec)
+        simulate_apart(self.model, &self.job(batch), spec)
     }
 
     fn accepts(&self, batch: u64) -> bool {

@@ -1,17 +1,15 @@
 //! A simulation in a process of its own finds what one in this process finds.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use clap::Parser;
-use estimator::{Bytes, CardSpec, Favour, Runtime};
-use fit_check::cli::{self, Cli};
+use estimator::{CardSpec, Favour, Runtime, Simulated};
 use fit_check::elsewhere::Task;
 use fit_check::simulate_step;
-use model_zoo::Request;
+use model_zoo::{LoraRequest, Model, Precision, Request};
 
-/// What the other process says when it is told `task`.
-fn said(task: &[u8]) -> Output {
+/// The other process, told `task`.
+fn told(task: &str) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fit-check"))
         .arg("simulate")
         .stdin(Stdio::piped())
@@ -19,45 +17,85 @@ fn said(task: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(task).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-/// How a model is trained if nothing is typed.
-fn usual() -> cli::Step {
-    match Cli::parse_from(["fit-check", "estimate", "alexnet"]).command {
-        cli::Command::Estimate(raw) => raw.job.step,
-        other => panic!("{other:?}"),
-    }
+    writeln!(child.stdin.as_mut().unwrap(), "{task}").unwrap();
+    child
 }
 
 #[test]
 fn another_process_finds_the_same() {
-    let model = &model_zoo::find("alexnet").unwrap();
-    let mut job = Request::default().resolve(model).unwrap();
-    job.batch = 5;
-    for favour in [Favour::LeastMemory, Favour::MostMemory] {
+    let alexnet = model_zoo::find("alexnet").unwrap();
+    let request = Request {
+        batch: Some(5),
+        precision: Precision::Mixed,
+        ..Request::default()
+    };
+    let job = request.resolve(&alexnet).unwrap();
+    for favour in [Favour::Expected, Favour::MostMemory] {
         let card = CardSpec {
             favour,
             ..CardSpec::endless(Runtime::Cuda)
         };
-        let here = simulate_step(model, &job, card.clone()).unwrap();
+        let here = simulate_step(&alexnet, &job, card.clone()).unwrap();
         let task = Task {
-            model: "alexnet".into(),
-            step: usual(),
-            batch: 5,
+            model: alexnet.published().unwrap().into(),
+            request: job.request(),
             card,
         };
-        let output = said(&serde_json::to_vec(&task).unwrap());
-        let there: Bytes = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(there, here.most_in_use(), "{favour:?}");
+        let mut child = told(&serde_json::to_string(&task).unwrap());
+        // Open until it has answered: it would end.
+        let _stdin = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        let there: Simulated = serde_json::from_slice(&output.stdout).unwrap();
+        let rest = |simulated: &Simulated| {
+            let recording = &simulated.recording;
+            (
+                recording.events.len(),
+                recording.buffers.clone(),
+                recording.marks.clone(),
+                simulated.parameters,
+                simulated.reserved,
+            )
+        };
+        assert_eq!(there.most_in_use(), here.most_in_use(), "{favour:?}");
+        assert_eq!(rest(&there), rest(&here), "{favour:?}");
     }
 }
 
 #[test]
+fn a_job_is_asked_for_as_it_is() {
+    let gpt2 = model_zoo::find("gpt2").unwrap();
+    let request = Request {
+        tokens: Some(4096),
+        lora: Some(LoraRequest {
+            rank: 4,
+            targets: Vec::new(),
+            base: Default::default(),
+        }),
+        freeze: vec!["embedding".into()],
+        accumulate: 3,
+        ..Request::default()
+    };
+    let job = request.resolve(&gpt2).unwrap();
+    assert_eq!(job.request().resolve(&gpt2).unwrap(), job);
+}
+
+#[test]
 fn one_that_is_told_nonsense_says_so() {
-    let output = said(b"train something");
+    let output = told("train something").wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     assert!(output.stderr.starts_with(b"error:"), "{output:?}");
+}
+
+#[test]
+fn one_whose_parent_is_gone_ends() {
+    let resnet = model_zoo::find("resnet-152").unwrap();
+    let task = Task {
+        model: resnet.published().unwrap().into(),
+        request: Request::default(),
+        card: CardSpec::endless(Runtime::Cuda),
+    };
+    let mut child = told(&serde_json::to_string(&task).unwrap());
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }

@@ -228,7 +228,7 @@ impl Input {
 }
 
 /// What somebody asks for; what is left out is the model's own recipe.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Samples in a batch.
     pub batch: Option<usize>,
@@ -334,6 +334,21 @@ fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Er
 }
 
 impl Job {
+    /// What asks for it: resolved for the same model, this job again.
+    pub fn request(&self) -> Request {
+        Request {
+            batch: Some(self.batch),
+            tokens: None,
+            precision: self.precision,
+            optimizer: Some(self.optimizer),
+            input: self.input,
+            accumulate: self.accumulate,
+            checkpointing: self.checkpointing,
+            freeze: self.freeze.clone(),
+            lora: self.lora.as_ref().map(Lora::request),
+        }
+    }
+
     /// Checks that an image is at least `side` pixels high and wide.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub enum BaseFormat {
 }
 
 /// The adapters that somebody asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoraRequest {
     /// Columns of the first matrix and rows of the second.
     pub rank: usize,
@@ -71,6 +71,17 @@ pub struct Lora {
     /// The format of the frozen weights.
     pub base: BaseFormat,
     projections: &'static Projections,
+}
+
+impl Lora {
+    /// What asks for them.
+    pub(crate) fn request(&self) -> LoraRequest {
+        LoraRequest {
+            rank: self.rank,
+            targets: self.targets.iter().map(ToString::to_string).collect(),
+            base: self.base,
+        }
+    }
 }
 
 /// The projections of a network that adapters can be put beside.

@@ -27,6 +27,11 @@ pub trait Model {
     /// The file of `src/networks/` that defines its layers; none if that is not known.
     fn file(&self) -> Option<&'static str>;
 
+    /// The name by which [`find`](crate::find) has it; none if it is not of the zoo.
+    fn published(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether it can be built and run at the sizes of `job`.
     ///
     /// # Errors
@@ -64,6 +69,10 @@ impl Model for Variant {
 
     fn file(&self) -> Option<&'static str> {
         Some(self.file)
+    }
+
+    fn published(&self) -> Option<&'static str> {
+        Some(self.name)
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {

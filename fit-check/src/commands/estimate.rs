@@ -7,14 +7,13 @@ use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch, Card};
 use crate::cli::{self, Advise};
-use crate::elsewhere::Task;
 use crate::lower_bound::{LowerBound, need_network};
 use crate::output::{self, WithLayers};
 use crate::own::{Checkpoint, Subject};
 use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, GpuName, Range, Verdict};
-use crate::step::{simulate_step, simulate_step_on};
+use crate::step::{simulate_apart, simulate_step_on};
 use crate::trouble::Trouble;
 
 /// Runs the command.
@@ -57,7 +56,7 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     let bench = Workbench::new(ask.job.precision.float_type());
     // Steps that are fused take turns in a process, so the range is found in others.
     let (estimated, range) = std::thread::scope(|scope| {
-        let range = scope.spawn(|| range(raw, ask, &spec));
+        let range = scope.spawn(|| range(ask, &spec));
         let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
         let estimated = simulated.map(|simulated| (Estimate::of(&simulated, &spec), simulated));
         (
@@ -107,7 +106,6 @@ fn largest(choices: &[Choice]) -> Vec<Choice> {
 /// The most that is in use with the leanest and with the hungriest of the kernels that burn's
 /// tuner chooses between, on a card like `spec`; none where it chooses nothing.
 fn range<M: Model + Sync>(
-    raw: &cli::Estimate,
     ask: &Ask<M>,
     spec: &CardSpec,
 ) -> Result<Option<Range>, estimator::Error> {
@@ -115,17 +113,11 @@ fn range<M: Model + Sync>(
         return Ok(None);
     }
     let live = |favour| {
-        let task = Task {
-            model: raw.job.model.clone(),
-            step: raw.job.step.clone(),
-            batch: ask.job.batch,
-            card: CardSpec {
-                favour,
-                ..spec.clone()
-            },
+        let spec = CardSpec {
+            favour,
+            ..spec.clone()
         };
-        let here = || Ok(simulate_step(&ask.model, &ask.job, task.card.clone())?.most_in_use());
-        task.most_in_use().map_or_else(here, Ok)
+        Ok(simulate_apart(&ask.model, &ask.job, spec)?.most_in_use())
     };
     std::thread::scope(|scope| {
         let most = scope.spawn(|| live(Favour::MostMemory));
