@@ -4,16 +4,15 @@
 //! Steps that burn fuses take turns within a process (`FUSED` in `estimator/src/run.rs`); in
 //! processes of their own they run side by side, on every core.
 
-use std::io::{BufRead, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use estimator::{CardSpec, Simulated};
 use model_zoo::{Job, Model, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::interrupt;
 use crate::simulate_step;
 use crate::trouble::Trouble;
+use crate::{again, interrupt};
 
 /// In the environment of the other process, so that it starts none itself, whatever program this
 /// is.
@@ -41,22 +40,18 @@ pub fn simulate(model: &impl Model, job: &Job, card: &CardSpec) -> Option<Simula
         request: job.request(),
         card: card.clone(),
     };
-    let mut child = Command::new(std::env::current_exe().ok()?)
-        .arg("simulate")
+    let mut child = again::command("simulate")
+        .ok()?
         .env(THERE, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    // It stays open until there is an answer: the other process ends when it is closed.
-    let mut stdin = child.stdin.take()?;
-    // One that does not listen says nothing either.
-    let _ = writeln!(stdin, "{}", serde_json::to_string(&task).ok()?);
+    again::give(&mut child, &task).ok()?;
+    // It stays open until there is an answer.
+    let stdin = child.stdin.take();
     let output = child.wait_with_output().ok()?;
     drop(stdin);
     let said = output.status.success().then_some(output.stdout)?;
-    // The names of its kernels stay in memory: some kilobytes.
     serde_json::from_slice(&said).ok()
 }
 
@@ -68,14 +63,7 @@ pub fn simulate(model: &impl Model, job: &Job, card: &CardSpec) -> Option<Simula
 /// There is no task, or the step failed.
 pub fn run_child() -> anyhow::Result<()> {
     interrupt::watch()?;
-    let mut line = String::new();
-    let mut stdin = std::io::stdin();
-    stdin.lock().read_line(&mut line)?;
-    let task: Task = serde_json::from_str(&line)?;
-    std::thread::spawn(move || {
-        let _ = stdin.read(&mut [0]);
-        std::process::exit(1);
-    });
+    let task: Task = again::task()?;
     let variant = model_zoo::find(&task.model)?;
     let job = task.request.resolve(&variant)?;
     let simulated = simulate_step(&variant, &job, task.card).map_err(Trouble::from)?;

@@ -1,6 +1,7 @@
 //! The pieces of the program `fit-check`.
 
 pub mod advice;
+mod again;
 pub mod ask;
 pub mod cargo;
 pub mod cli;

@@ -1,5 +1,8 @@
 //! What a program did to a card, event by event.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::MemoryAllocationMode;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -216,11 +219,20 @@ pub struct Recording {
     operands: Vec<BufferId>,
 }
 
-/// Kernels are known by names that live as long as the process. What is read from a file has few,
-/// and is read once.
+/// Kernels are known by names that live as long as the process: of those that are read, each is kept
+/// once.
 fn kernel_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
+    static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let names = Vec::<String>::deserialize(from)?;
-    Ok(names.into_iter().map(|name| &*name.leak()).collect())
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = names.into_iter().map(|name| {
+        known.get(name.as_str()).copied().unwrap_or_else(|| {
+            let name = &*name.leak();
+            known.insert(name);
+            name
+        })
+    });
+    Ok(kept.collect())
 }
 
 impl Recording {

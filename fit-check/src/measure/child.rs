@@ -1,6 +1,6 @@
 //! The process that trains: it says on stdout what it sees, and ends.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
@@ -11,6 +11,7 @@ use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::watch::Watch;
 use super::{Mode, Opened, Said, Task, Training, process};
+use crate::again;
 use crate::ask::{self, Batch};
 use crate::own;
 use crate::step::{STEPS, training_device};
@@ -21,15 +22,7 @@ use crate::step::{STEPS, training_device};
 ///
 /// The task cannot be read or done; what the device does wrong is said on stdout instead.
 pub fn run() -> anyhow::Result<()> {
-    let mut line = String::new();
-    let mut stdin = std::io::stdin();
-    std::io::BufRead::read_line(&mut stdin.lock(), &mut line)?;
-    let task: Task = serde_json::from_str(&line)?;
-    // Stdin ends with the process that holds its other end.
-    std::thread::spawn(move || {
-        let _ = stdin.read(&mut [0]);
-        std::process::exit(1);
-    });
+    let task: Task = again::task()?;
     std::panic::set_hook(Box::new(|panic| {
         say(&Said::Failed(message(panic)));
         // burn's other threads would wait for the one that is gone.

@@ -1,11 +1,12 @@
 //! The process that asks: it starts the one that trains, waits, and collects.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::{DeviceName, Ending, Found, Mark, Measurement, Opened, Said, Task, Training};
+use crate::again;
 use crate::trouble::Trouble;
 
 /// How long a process that is done may take to end.
@@ -116,19 +117,12 @@ struct Process {
 
 impl Process {
     fn start(task: &Task) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("measure")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+        let mut child = again::command("measure")?
             .stderr(Stdio::piped())
             // One heap: another for each thread would count as memory of the job.
-            .env("MALLOC_ARENA_MAX", "1");
-        let mut child = command.spawn()?;
-        // It reads one line, and then waits for the end of its stdin, which comes with ours.
-        if let Some(stdin) = &mut child.stdin {
-            writeln!(stdin, "{}", serde_json::to_string(task)?)?;
-        }
+            .env("MALLOC_ARENA_MAX", "1")
+            .spawn()?;
+        again::give(&mut child, task)?;
         let (tell, said) = channel();
         let stdout = child.stdout.take();
         std::thread::spawn(move || {
