@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::OnceLock;
 
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
@@ -73,10 +74,14 @@ pub trait Program {
 pub struct Scaling {
     recording: Recording,
     batch: u64,
+    /// The card on which it was recorded.
+    card: CardSpec,
     rule: LayoutRule,
     growths: Vec<Growth>,
     /// By [`BufferId`]: an index into `growths`.
     growth_of: Vec<usize>,
+    /// The step with one sample, if that can be run; it is when it is asked for.
+    one: OnceLock<Option<Recording>>,
 }
 
 /// The largest batch that recorded calls, made again, fit into.
@@ -166,20 +171,6 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
-/// The size of each buffer of a step with some batch.
-#[derive(Debug)]
-struct Sizes<'a> {
-    /// By growth.
-    bytes: Vec<Bytes>,
-    growth_of: &'a [usize],
-}
-
-impl Sizes<'_> {
-    fn of(&self, buffer: BufferId) -> Bytes {
-        self.bytes[self.growth_of[buffer.0 as usize]]
-    }
-}
-
 impl Scaling {
     /// From the recordings of the same step with `batch` samples and with one more, both on
     /// cards like `spec`; none if they do not match.
@@ -210,9 +201,11 @@ impl Scaling {
         Some(Self {
             recording,
             batch,
+            card: spec.clone(),
             rule: LayoutRule::new(spec),
             growths: growths.into_iter().collect(),
             growth_of,
+            one: OnceLock::new(),
         })
     }
 
@@ -222,19 +215,40 @@ impl Scaling {
         let sizes = self.sizes(batch);
         let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
         match_call_by_call(&self.recording, recording)
-            && buffers.all(|((foretold, _), (_, buffer))| sizes.of(foretold) == buffer.bytes)
+            && buffers
+                .all(|((foretold, _), (_, buffer))| sizes[foretold.0 as usize] == buffer.bytes)
     }
 
-    /// What each buffer takes with `batch` samples.
-    fn sizes(&self, batch: u64) -> Sizes<'_> {
+    /// What each buffer takes with `batch` samples, by [`BufferId`].
+    fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
         let growths = self.growths.iter();
-        Sizes {
-            bytes: growths
-                .map(|growth| growth.bytes(further, &self.rule))
-                .collect(),
-            growth_of: &self.growth_of,
+        let grown: Vec<_> = growths
+            .map(|growth| growth.bytes(further, &self.rule))
+            .collect();
+        let growths = self.growth_of.iter();
+        growths.map(|growth| grown[*growth]).collect()
+    }
+
+    /// The calls of the step with `batch` samples, and what each buffer takes, by [`BufferId`].
+    fn step(&self, program: &impl Program, batch: u64) -> (&Recording, Vec<Bytes>) {
+        let one = (batch == 1).then(|| self.one(program)).flatten();
+        match one {
+            Some(one) => (one, one.buffers.iter().map(|buffer| buffer.bytes).collect()),
+            None => (&self.recording, self.sizes(batch)),
         }
+    }
+
+    /// The step with one sample, which `program` runs: what is wide in the batch may be left out
+    /// of it, so that it is not what two samples foretell.
+    fn one(&self, program: &impl Program) -> Option<&Recording> {
+        let run = || {
+            let run = program
+                .accepts(1)
+                .then(|| program.simulate(1, self.card.clone()));
+            Some(run?.ok()?.recording)
+        };
+        self.one.get_or_init(run).as_ref()
     }
 
     /// The most bytes in use at once with `batch` samples.
@@ -244,8 +258,8 @@ impl Scaling {
         let mut peak = 0;
         for event in &self.recording.events {
             match event {
-                Event::Allocate(buffer) => live += sizes.of(*buffer).0,
-                Event::Free(buffer) => live -= sizes.of(*buffer).0,
+                Event::Allocate(buffer) => live += sizes[buffer.0 as usize].0,
+                Event::Free(buffer) => live -= sizes[buffer.0 as usize].0,
                 _ => {}
             }
             peak = peak.max(live);
@@ -282,7 +296,7 @@ impl Scaling {
         let fits = |batch| {
             let mut failures = failures.borrow_mut();
             let failure = failures.entry(batch);
-            let failure = failure.or_insert_with(|| self.outcome(batch, spec).failure);
+            let failure = failure.or_insert_with(|| self.outcome(program, batch, spec).failure);
             failure.is_none()
         };
         let above = bound + 1;
@@ -291,12 +305,18 @@ impl Scaling {
             let Ok(found) = gallop(start, reach, above, accepts, fits);
             found
         };
-        let (mut batch, mut next) = near(start, reach.max(1));
+        let larger = |than| {
+            let mut candidates = evenly(than + 1, above, LOOKS);
+            candidates.find(|batch| accepts(*batch) && fits(*batch))
+        };
+        // From above: what is too large is refused early, and costs less than what fits.
+        let (mut batch, mut next) = match larger(start) {
+            Some(larger) => near(larger, apart(start + 1, above, LOOKS)),
+            None => near(start, reach.max(1)),
+        };
         // There can be several such places: with another batch the pools have pages of another
         // size.
-        while let Some(larger) =
-            evenly(next + 1, above, LOOKS).find(|batch| accepts(*batch) && fits(*batch))
-        {
+        while let Some(larger) = larger(next) {
             (batch, next) = near(larger, 1);
         }
         Foretold {
@@ -306,9 +326,10 @@ impl Scaling {
         }
     }
 
-    /// The samples that were recorded. With fewer, what is wide in the batch may be left out.
-    pub fn batch(&self) -> u64 {
-        self.batch
+    /// Whether so few samples are known from a recording: as many as were recorded or more, and one,
+    /// which `program` runs for it.
+    pub fn knows(&self, program: &impl Program, batch: u64) -> bool {
+        batch >= self.batch || batch == 1 && self.one(program).is_some()
     }
 
     /// `batch` as a share of the largest whose buffers alone fit on a card like `spec`: the
@@ -319,19 +340,24 @@ impl Scaling {
     }
 
     /// What a card like `spec` refuses of the batch that is foretold not to fit.
-    pub fn refused(&self, foretold: &Foretold, spec: &CardSpec) -> Option<OutOfMemory> {
-        let replayed = || self.outcome(foretold.next, spec).failure;
+    pub fn refused(
+        &self,
+        program: &impl Program,
+        foretold: &Foretold,
+        spec: &CardSpec,
+    ) -> Option<OutOfMemory> {
+        let replayed = || self.outcome(program, foretold.next, spec).failure;
         let failure = foretold.failure.or_else(replayed)?;
-        let recording = self.until(foretold.next, failure);
+        let recording = self.until(program, foretold.next, failure);
         Some(Analysis::of(&recording).out_of_memory(&recording, &failure))
     }
 
     /// The recording of a step with `batch` samples that ends in the phase of `failure`.
-    fn until(&self, batch: u64, failure: Failure) -> Recording {
-        let mut recording = self.recording.clone();
-        let sizes = self.sizes(batch);
-        for (id, buffer) in recording.buffers.iter_mut().enumerate() {
-            buffer.bytes = sizes.of(BufferId(id as u32));
+    fn until(&self, program: &impl Program, batch: u64, failure: Failure) -> Recording {
+        let (recording, sizes) = self.step(program, batch);
+        let mut recording = recording.clone();
+        for (buffer, bytes) in recording.buffers.iter_mut().zip(sizes) {
+            buffer.bytes = bytes;
         }
         recording.failure = Some(failure);
         recording.cut_at_failure();
@@ -339,9 +365,9 @@ impl Scaling {
     }
 
     /// What the step with `batch` samples meets on a card like `spec`.
-    pub fn outcome(&self, batch: u64, spec: &CardSpec) -> Outcome {
-        let sizes = self.sizes(batch);
-        replay(spec, &self.recording, |buffer| sizes.of(buffer))
+    fn outcome(&self, program: &impl Program, batch: u64, spec: &CardSpec) -> Outcome {
+        let (recording, sizes) = self.step(program, batch);
+        replay(spec, recording, |buffer| sizes[buffer.0 as usize])
     }
 }
 
@@ -535,15 +561,18 @@ fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> O
         .or_else(|| above.find(|batch| accepts(*batch)))
 }
 
-/// At most so many larger batches are looked at, once one is found that fits where the next does
-/// not: mostly that is all that there are.
+/// At most so many larger batches are looked at, before a search and once one is found that fits
+/// where the next does not: mostly that is all that there are.
 const LOOKS: u64 = 8;
 
-/// The numbers from `low` on and below `high`, the largest first; no more than `most` of them,
-/// as far apart as that takes.
+/// The numbers from `low` on and below `high`, the largest first; no more than `most` of them.
 fn evenly(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
-    let apart = high.saturating_sub(low).div_ceil(most).max(1);
-    (low..high).rev().step_by(apart as usize)
+    (low..high).rev().step_by(apart(low, high, most) as usize)
+}
+
+/// How far apart no more than `most` numbers are, from `low` on and below `high`.
+fn apart(low: u64, high: u64, most: u64) -> u64 {
+    high.saturating_sub(low).div_ceil(most).max(1)
 }
 
 /// The largest number from `low` on and below `high` that `fits`, which all below do; `low`

@@ -1,21 +1,33 @@
 //! The same work on many things, on every core.
 
+use std::cell::Cell;
 use std::sync::Mutex;
 
-/// `work` on each of `items`, in their order.
+thread_local! {
+    /// Whether this thread is one of those below, of which each core has one.
+    static WORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// `work` on each of `items`, in their order. Within such work on every core, more of it is done by
+/// the same thread.
 pub fn each<I, R: Send>(items: I, work: impl Fn(I::Item) -> R + Sync) -> Vec<R>
 where
     I: IntoIterator<IntoIter: ExactSizeIterator + Send>,
 {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let items = items.into_iter();
+    if WORKS.get() {
+        return items.map(work).collect();
+    }
     let count = items.len();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores.min(count);
     let items = Mutex::new(items.enumerate());
     let done = Mutex::new(Vec::with_capacity(count));
     let next = || items.lock().expect("no iterator panicked").next();
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(count) {
+        for _ in 0..workers {
             scope.spawn(|| {
+                WORKS.set(workers == cores);
                 while let Some((index, item)) = next() {
                     let result = work(item);
                     done.lock().expect("no work panicked").push((index, result));
@@ -35,5 +47,17 @@ mod tests {
         let items: Vec<u32> = (0..100).collect();
         assert_eq!(super::each(&items, |item| item * 2)[..3], [0, 2, 4]);
         assert_eq!(super::each(items.clone(), |item| item), items);
+    }
+
+    #[test]
+    fn work_within_work_is_done_by_the_same_thread() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = super::each(0..cores, |_| {
+            let within = super::each(0..8, |_| std::thread::current().id());
+            (std::thread::current().id(), within)
+        });
+        for (thread, within) in threads {
+            assert_eq!(within, [thread; 8]);
+        }
     }
 }

@@ -66,8 +66,9 @@ pub struct Row {
 pub enum Method {
     /// The step was run on the card, with this batch and with the next.
     Simulation,
-    /// It was run on another card with the same kernels, where each call and size was as two
-    /// small batches foretell; what they foretell of this batch and of the next was replayed.
+    /// It was run on a card with more memory and the same kernels, where each call and size was as
+    /// two small batches foretell; what they foretell of this batch and of the next was replayed
+    /// (of a single sample, what a run of it recorded).
     Replay,
 }
 

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use clap::Parser;
+use estimator::record::Recording;
 use estimator::{
-    CardSpec, Error, Gpu, LargestFit, Program, Runtime, Scaling, Simulated, Tuning, largest_fit,
-    largest_fit_near,
+    CardSpec, Error, Foretold, Gpu, LargestFit, Program, Runtime, Scaling, Simulated, Tuning,
+    largest_fit, largest_fit_near,
 };
 use model_zoo::{Job, Model, Precision};
 use strum::{EnumString, VariantNames};
@@ -162,7 +163,7 @@ impl Plan {
             Work::Learn(step) => {
                 step.lesson();
             }
-            Work::Fill(alike, column) => self.fill(alike, column, &rows, &progress),
+            Work::Fill(alike, columns) => self.fill(alike, columns, &rows, &progress),
         });
         progress.done();
         let filled = |row: Mutex<Vec<(usize, Cell)>>| {
@@ -187,48 +188,63 @@ impl Plan {
 
     /// Row by row, the cards with the same kernels together.
     fn alike<'a>(&'a self, steps: &'a [Step<'a>]) -> impl Iterator<Item = Alike<'a>> {
-        let columns = 0..self.cards.len();
-        let kinds = kernels::alike(columns, |column| self.cards[*column].spec.clone());
+        let spec = |column: &usize| self.cards[*column].spec.clone();
+        let columns = kernels::same(0..self.cards.len(), spec);
+        let kinds = kernels::alike(columns, |columns| spec(&columns[0]));
         let rows = steps.iter().enumerate();
         rows.flat_map(move |(row, step)| {
             let kinds = kinds.clone();
-            kinds.into_iter().map(move |mut columns| {
-                columns.sort_by_key(|column| self.cards[*column].usable());
+            kinds.into_iter().map(move |mut kind| {
+                kind.sort_by_key(|columns| self.cards[columns[0]].usable());
                 Alike {
                     row,
                     step,
                     cards: &self.cards,
-                    first: columns.pop().expect("each kind has a card"),
-                    others: columns,
+                    first: kind.pop().expect("each kind has a card"),
+                    others: kind,
                     proof: OnceLock::new(),
                 }
             })
         })
     }
 
+    /// Fills what is to be filled when it is the turn of `columns`.
     fn fill(
         &self,
         alike: &Alike,
-        column: usize,
+        columns: &Same,
         rows: &[Mutex<Vec<(usize, Cell)>>],
         progress: &Progress,
     ) {
-        let job = &alike.step.entry.job;
-        if !interrupt::requested() {
-            let model = alike.step.entry.model.name();
-            let card = self.cards[column].label();
-            progress.at(&format!("{model}, {} on {card}", job.precision));
+        let begin = |columns: &Same| {
+            let Entry { model, job, .. } = alike.step.entry;
+            let cards = columns.iter().filter(|_| !interrupt::requested());
+            for card in cards.map(|column| self.cards[*column].label()) {
+                progress.at(&format!("{}, {} on {card}", model.name(), job.precision));
+            }
+        };
+        let filled = |columns, found, method| {
+            let cell = Cell::new(found, method, alike.step.entry.job.input.tokens());
+            self.filled(alike, columns, cell, rows, progress);
+        };
+        if *columns == alike.first {
+            begin(columns);
+            let found = alike.proof().first.clone();
+            return filled(columns, found, Method::Simulation);
         }
-        let (found, method) = alike.found(column);
-        let cell = Cell::new(found, method, job.input.tokens());
-        self.filled(alike, column, cell, rows, progress);
+        let mut seen = alike.proof().seen.clone();
+        for columns in alike.with(columns) {
+            begin(columns);
+            let (found, method) = alike.found(columns, &mut seen);
+            filled(columns, found, method);
+        }
     }
 
-    /// Puts `cell` into its row, and says so where the row is complete.
+    /// Puts `cell` into its row, for each of `columns`, and says so where the row is complete.
     fn filled(
         &self,
         alike: &Alike,
-        column: usize,
+        columns: &Same,
         cell: Cell,
         rows: &[Mutex<Vec<(usize, Cell)>>],
         progress: &Progress,
@@ -237,7 +253,7 @@ impl Plan {
             model, job, unit, ..
         } = alike.step.entry;
         let mut row = rows[alike.row].lock().expect("no cell is left half done");
-        row.push((column, cell));
+        row.extend(columns.iter().map(|column| (*column, cell.clone())));
         if row.len() == self.cards.len() && !interrupt::requested() {
             let mut batches: Vec<_> = row.iter().map(|(card, cell)| (*card, cell)).collect();
             batches.sort_by_key(|(card, _)| *card);
@@ -255,12 +271,13 @@ impl Plan {
 enum Work<'a> {
     /// Learn how a step grows with the batch.
     Learn(&'a Step<'a>),
-    /// Fill the cell of a column.
-    Fill(&'a Alike<'a>, usize),
+    /// Fill the cells of columns.
+    Fill(&'a Alike<'a>, &'a Same),
 }
 
 /// Row by row; how its step grows is learned a row ahead of the cells from whose run the others
-/// of their row are foretold, and those are a row ahead of the others, so that no core waits.
+/// of their row are foretold, and those are a row ahead of the others, so that no core waits. Of
+/// the others those with the most memory come first: see [`Alike::with`].
 fn in_order<'a>(steps: &'a [Step<'a>], alike: &'a [Alike<'a>]) -> Vec<Work<'a>> {
     let mut order = Vec::new();
     let mut lessons = steps.iter().map(Work::Learn);
@@ -268,10 +285,11 @@ fn in_order<'a>(steps: &'a [Step<'a>], alike: &'a [Alike<'a>]) -> Vec<Work<'a>> 
     order.extend(lessons.next());
     for row in alike.chunk_by(|a, b| a.row == b.row) {
         order.extend(lessons.next());
-        order.extend(row.iter().map(|alike| Work::Fill(alike, alike.first)));
+        order.extend(row.iter().map(|alike| Work::Fill(alike, &alike.first)));
         order.append(&mut waiting);
         for alike in row {
-            waiting.extend(alike.others.iter().map(|column| Work::Fill(alike, *column)));
+            let others = alike.others.iter().rev();
+            waiting.extend(others.map(|columns| Work::Fill(alike, columns)));
         }
     }
     order.append(&mut waiting);
@@ -403,46 +421,78 @@ impl<'a> Step<'a> {
     }
 }
 
+/// Columns whose cards have nothing different but their name.
+type Same = Vec<usize>;
+
 /// Cards of a row with the same kernels: on them a step makes the same calls.
 struct Alike<'a> {
     row: usize,
     step: &'a Step<'a>,
     /// All columns.
     cards: &'a [Card],
-    /// The one with the most memory, on which the step is run.
-    first: usize,
-    others: Vec<usize>,
+    /// Those with the most memory; on one of them the step is run.
+    first: Same,
+    others: Vec<Same>,
     proof: OnceLock<Proof>,
 }
 
-/// What is known of cards with the same kernels, after a run on one of them.
+/// What is known of cards with the same kernels, after a run on that with the most memory.
 struct Proof {
     /// The largest batch on that.
     first: Result<LargestFit, Error>,
     /// From which an answer on the others is proposed.
     scaling: Option<Arc<Scaling>>,
-    /// How much of a card's memory its pools leave, as the run shows.
+    seen: Seen,
+}
+
+/// What runs have shown of a scaling.
+#[derive(Clone, Default)]
+struct Seen {
+    /// How much of a card's memory its pools leave.
     share: Option<f64>,
-    /// Whether it foretold that run call by call, and so foretells smaller batches too.
-    foretold: bool,
+    /// The largest batch whose run was foretold call by call, so that smaller ones are too, down to
+    /// those that were recorded.
+    foretold: Option<u64>,
 }
 
 impl Alike<'_> {
-    /// The largest batch on the card of a column. Where the run on the first was foretold, the
-    /// others are not run but foretold too.
-    fn found(&self, column: usize) -> (Result<LargestFit, Error>, Method) {
-        let proof = self.proof.get_or_init(|| self.prove());
-        if column == self.first {
-            return (proof.first.clone(), Method::Simulation);
+    fn spec(&self, columns: &Same) -> &CardSpec {
+        &self.cards[columns[0]].spec
+    }
+
+    fn proof(&self) -> &Proof {
+        self.proof.get_or_init(|| self.prove())
+    }
+
+    /// Of the others, those that are filled when it is the turn of `columns`: mostly these alone. If
+    /// the run on the first was not foretold, all others after each other, those with more memory
+    /// first: the first run that is foretold makes do for those that follow.
+    fn with<'a>(&'a self, columns: &'a Same) -> Vec<&'a Same> {
+        let Proof { scaling, seen, .. } = self.proof();
+        let hopes = scaling.is_some() && seen.foretold.is_none();
+        match self.others.last() {
+            _ if !hopes => vec![columns],
+            Some(most) if most == columns => self.others.iter().rev().collect(),
+            _ => Vec::new(),
         }
+    }
+
+    /// The largest batch on a card of `columns`, of the others; it is replayed where what was `seen`
+    /// allows that, and else run and put to what was seen.
+    fn found(&self, columns: &Same, seen: &mut Seen) -> (Result<LargestFit, Error>, Method) {
+        let Proof { scaling, .. } = self.proof();
         let program = &self.step.program;
-        let spec = &self.cards[column].spec;
-        let Some(scaling) = proof.scaling.as_ref().filter(|_| !interrupt::requested()) else {
+        let spec = self.spec(columns);
+        let Some(scaling) = scaling.as_ref().filter(|_| !interrupt::requested()) else {
             return (largest_fit(program, None, spec), Method::Simulation);
         };
-        let foretold = scaling.foretold(program, spec, proof.share);
-        let refused = || scaling.refused(&foretold, spec);
-        match proof.covers(foretold.batch).then(refused).flatten() {
+        let foretold = scaling.foretold(program, spec, seen.share);
+        let refused = || scaling.refused(program, &foretold, spec);
+        match self
+            .covers(scaling, &foretold, seen)
+            .then(refused)
+            .flatten()
+        {
             Some(refused) => {
                 let fit = LargestFit {
                     batch: foretold.batch,
@@ -453,14 +503,26 @@ impl Alike<'_> {
                 (Ok(fit), Method::Replay)
             }
             None => {
-                let found = largest_fit_near(program, foretold.batch, spec);
+                let mut found = largest_fit_near(program, foretold.batch, spec);
+                if let Some((batch, recording)) = take_run(&mut found) {
+                    seen.put(scaling, batch, &recording, spec);
+                }
                 (found, Method::Simulation)
             }
         }
     }
 
+    /// Whether what is `foretold` needs no run: of both batches a recording tells, and a run of as
+    /// many samples or more was as it tells.
+    fn covers(&self, scaling: &Scaling, foretold: &Foretold, seen: &Seen) -> bool {
+        // With no sample there is nothing to run.
+        let told = |batch| batch == 0 || scaling.knows(&self.step.program, batch);
+        let proved = seen.foretold.is_some_and(|most| foretold.next <= most);
+        proved && told(foretold.batch) && told(foretold.next)
+    }
+
     fn prove(&self) -> Proof {
-        let spec = &self.cards[self.first].spec;
+        let spec = self.spec(&self.first);
         let teacher = self.step.teacher;
         let same_kernels = spec.kernels() == teacher.kernels();
         let lesson = self.step.lesson();
@@ -469,49 +531,56 @@ impl Alike<'_> {
         }
         let common = lesson.as_ref().ok().cloned().flatten();
         let mut first = largest_fit(&self.step.program, common.as_deref(), spec);
-        // A recording is large, and not needed any more.
-        let run = first.as_mut().ok();
-        let run = run.and_then(|fit| Some((fit.batch, fit.at_max.take()?.recording)));
-        let foretells = |scaling: &Arc<Scaling>| {
-            let run = run.as_ref();
-            run.is_some_and(|(batch, recording)| scaling.foretells(*batch, recording))
+        let run = take_run(&mut first);
+        let seen = |scaling: &Scaling| {
+            let mut seen = Seen::default();
+            if let Some((batch, recording)) = &run {
+                seen.put(scaling, *batch, recording, spec);
+            }
+            seen
         };
-        let foretold = common.as_ref().is_some_and(&foretells);
-        let scaling = match foretold || same_kernels {
-            true => common,
-            false => match self.step.learn(spec) {
-                Ok(own) => own,
-                Err(error) => return Proof::failed(&error),
+        let of_common = common.as_deref().map(seen).unwrap_or_default();
+        if same_kernels || of_common.foretold.is_some() {
+            return Proof {
+                first,
+                scaling: common,
+                seen: of_common,
+            };
+        }
+        match self.step.learn(spec) {
+            Ok(own) => Proof {
+                first,
+                seen: own.as_deref().map(seen).unwrap_or_default(),
+                scaling: own,
             },
-        };
-        let batch = first.as_ref().map_or(0, |fit| fit.batch);
-        Proof {
-            share: scaling.as_ref().and_then(|of| of.share(batch, spec)),
-            foretold: foretold || scaling.as_ref().is_some_and(foretells),
-            first,
-            scaling,
+            Err(error) => Proof::failed(&error),
+        }
+    }
+}
+
+/// The batch of a step that was run to its end, and its recording, which is large and not needed
+/// any more afterwards.
+fn take_run(found: &mut Result<LargestFit, Error>) -> Option<(u64, Recording)> {
+    let fit = found.as_mut().ok()?;
+    Some((fit.batch, fit.at_max.take()?.recording))
+}
+
+impl Seen {
+    /// Puts to it a run of the largest `batch` on a card like `spec`.
+    fn put(&mut self, scaling: &Scaling, batch: u64, recording: &Recording, spec: &CardSpec) {
+        self.share = scaling.share(batch, spec);
+        if scaling.foretells(batch, recording) {
+            self.foretold = Some(batch);
         }
     }
 }
 
 impl Proof {
-    /// Whether what is foretold of `batch` needs no run: between those that were recorded and that
-    /// which was run, where both agree.
-    fn covers(&self, batch: u64) -> bool {
-        let least = self.scaling.as_ref().map(|scaling| scaling.batch());
-        let most = self.first.as_ref().ok().map(|fit| fit.batch);
-        match (self.foretold, least, most) {
-            (true, Some(least), Some(most)) => (least..=most).contains(&batch),
-            _ => false,
-        }
-    }
-
     fn failed(error: &Error) -> Self {
         Self {
             first: Err(error.clone()),
             scaling: None,
-            share: None,
-            foretold: false,
+            seen: Seen::default(),
         }
     }
 }

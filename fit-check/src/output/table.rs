@@ -130,7 +130,7 @@ impl TableReport {
             ),
             format!(
                 "in {replayed} both were replayed: two small batches foretell the calls, and did \
-                 so, to the byte, for a run on the largest card with these kernels"
+                 so, to the byte, for a run on a larger card with these kernels"
             ),
         ]
     }
