@@ -2,8 +2,8 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
-use cubecl_ir::features::{Plane, TypeUsage};
-use cubecl_ir::{ElemType, FloatKind};
+use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
+use cubecl_ir::{ElemType, FloatKind, Type};
 use serde::{Deserialize, Serialize};
 
 use crate::card::{CardSpec, Runtime};
@@ -39,6 +39,7 @@ impl DeviceDescription {
         let properties = client.properties();
         let hardware = &properties.hardware;
         let half = ElemType::Float(FloatKind::F16);
+        let float = Type::atomic(ElemType::Float(FloatKind::F32));
         Some(Self {
             name: properties.identity.name.clone(),
             target: properties.identity.fingerprint.clone(),
@@ -56,6 +57,9 @@ impl DeviceDescription {
                 max_units_per_cube: hardware.max_units_per_cube,
                 max_cube_dim: hardware.max_cube_dim,
                 half: properties.type_usage(half).contains(TypeUsage::Arithmetic),
+                float_atomics: properties
+                    .atomic_type_usage(float)
+                    .contains(AtomicUsage::Add),
             },
         })
     }

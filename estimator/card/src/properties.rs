@@ -248,6 +248,7 @@ const ADAPTER: Shaders = Shaders {
     max_units_per_cube: 1024,
     max_cube_dim: (1024, 1024, 64),
     half: true,
+    float_atomics: false,
 };
 
 /// `try_create_server` of `cubecl-wgpu` 0.11.3, `src/runtime.rs`, and `register_types` of its
@@ -298,7 +299,10 @@ fn wgpu(spec: &CardSpec) -> DeviceProperties {
     for kind in [FloatKind::E4M3, FloatKind::E5M2, FloatKind::UE8M0] {
         properties.register_type_usage(ElemType::Float(kind), TypeUsage::Conversion);
     }
-    for ty in [ElemType::Int(IntKind::I32), ElemType::UInt(UIntKind::U32)] {
+    let float = ElemType::Float(FloatKind::F32);
+    let integers = [ElemType::Int(IntKind::I32), ElemType::UInt(UIntKind::U32)];
+    let floats = shaders.float_atomics.then_some(float);
+    for ty in integers.into_iter().chain(floats) {
         let usage = AtomicUsage::LoadStore | AtomicUsage::Exchange | AtomicUsage::Add;
         properties.register_atomic_type_usage(Type::atomic(ty), usage);
     }

@@ -23,4 +23,7 @@ pub struct Shaders {
     pub max_cube_dim: (u32, u32, u32),
     /// Whether it computes with 16-bit floats.
     pub half: bool,
+    /// Whether threads can add to the same 32-bit float: then burn adds up a tensor in two launches,
+    /// and scatters with other metadata.
+    pub float_atomics: bool,
 }
