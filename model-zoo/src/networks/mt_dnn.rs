@@ -15,7 +15,7 @@ use burn::module::Module;
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use super::bert::{Bert, BertConfig};
@@ -92,30 +92,6 @@ pub(crate) struct MtDnn {
 }
 
 impl MtDnn {
-    /// Scores `[batch, classes]` of `task`; the other arguments are those of
-    /// [`Bert::forward`].
-    fn forward(
-        &self,
-        task: Task,
-        words: Tensor<2, Int>,
-        segments: Tensor<2, Int>,
-        padding: Tensor<2, Bool>,
-    ) -> Tensor<2> {
-        self.score(task, self.bert.forward(words, segments, padding))
-    }
-
-    /// As [`MtDnn::forward`], but the encoder learns nothing from it, only the head does.
-    fn forward_head(
-        &self,
-        task: Task,
-        words: Tensor<2, Int>,
-        segments: Tensor<2, Int>,
-        padding: Tensor<2, Bool>,
-    ) -> Tensor<2> {
-        let encoder = self.bert.clone().no_grad();
-        self.score(task, encoder.forward(words, segments, padding))
-    }
-
     /// Scores `[batch, classes]` of `task`, for the encoder's `hidden: [batch, seq, width]`.
     fn score(&self, task: Task, hidden: Tensor<3>) -> Tensor<2> {
         match task {
@@ -235,12 +211,15 @@ fn train_on<W: Watcher>(
     watcher.end(Phase::Init)?;
     for step in 0..steps {
         let loss = |network: &MtDnn, (words, segments, padding, labels)| {
-            task_loss(network.forward(mnli, words, segments, padding), labels)
+            let hidden = network.bert.forward(words, segments, padding);
+            task_loss(network.score(mnli, hidden), labels)
         };
         trainee = trainee.train(job, device, watcher, sentences, loss)?;
         for task in others.clone().take_while(|_| step == 0) {
             let loss = |network: &MtDnn, (words, segments, padding, labels)| {
-                task_loss(network.forward_head(task, words, segments, padding), labels)
+                // The encoder learns nothing from it.
+                let encoder = network.bert.clone().no_grad();
+                task_loss(network.score(task, encoder.forward(words, segments, padding)), labels)
             };
             trainee = trainee.train(job, device, watcher, sentences, loss)?;
         }
