@@ -147,7 +147,7 @@ bidirectional LSTM of 64 steps (`infersent --seq 64`) 2.27 and 1.60 s (must be: 
 search: of the samples of a profile, 52 % with ResNet-50 and 50 % with the LSTM were in it, 19 and 6 % in the
 tuner.
 
-Machines differ from hour to hour: on 2026-11-22 the preset took from 56 to 59 s in an hour in which the
+Machines differ from hour to hour: on 2026-11-22 the preset took 56.6 and 56.7 s in an hour in which the
 program of that morning, with the shorter step of MT-DNN already, took from 59 to 67 s. Most of what is
 left are runs (of the largest card with each kind of kernels, and of other cards where a network is not
 foretold), the rest replays: four or five for a cell, most of them of a batch that is refused.""")
