@@ -28,8 +28,8 @@ pub use device::{DeviceDescription, pools_of};
 pub use error::{Error, OutOfMemory};
 pub use estimate::{Analysis, AtWork, Estimate, LayerMemory, Peak, kernel_name};
 pub use largest_batch::{
-    Foretold, LargestBatch, LargestFit, Limit, Next, Program, Scaling, largest_batch, largest_fit,
-    largest_fit_near,
+    Forecast, Foretold, LargestBatch, LargestFit, Limit, Next, Program, Scaling, largest_batch,
+    largest_fit, largest_fit_near,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use replay::{Outcome, replay};

@@ -8,7 +8,7 @@ use crate::ask::{Ask, Card};
 use crate::fits::fitting;
 use crate::parallel;
 use crate::report::GpuName;
-use crate::step::{AnyBatch, scaling, simulate_apart};
+use crate::step::{AnyBatch, forecast, simulate_apart};
 use crate::trouble::Trouble;
 
 /// Changes to a job, the best first.
@@ -412,8 +412,8 @@ fn largest<M: Model + Sync>(
     spec: &CardSpec,
 ) -> Result<LargestFit, estimator::Error> {
     let program = AnyBatch::new(model, job);
-    let scaling = scaling(&program, &spec.without_limit())?;
-    largest_fit(&program, scaling.as_ref(), spec)
+    let forecast = forecast(&program, &spec.without_limit())?;
+    largest_fit(&program, forecast.as_ref(), spec)
 }
 
 fn image_flag([height, width]: [usize; 2]) -> String {

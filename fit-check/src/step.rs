@@ -1,10 +1,12 @@
 //! The training step of the zoo, on a card of the estimator.
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
-use estimator::{CardSpec, Program, Run, Scaling, Simulated, Stopped, Workbench};
+use estimator::{CardSpec, Forecast, Program, Run, Scaling, Simulated, Stopped, Workbench};
 use model_zoo::{Job, Model, Watcher};
 
 use crate::{elsewhere, parallel};
@@ -135,7 +137,7 @@ impl<'a, M: Model + Sync> AnyBatch<'a, M> {
 pub fn scaling(
     program: &(impl Program + Sync),
     endless: &CardSpec,
-) -> Result<Option<Scaling>, estimator::Error> {
+) -> Result<Option<Arc<Scaling>>, estimator::Error> {
     let batches = [PROPOSING, PROPOSING + 1];
     if !batches.iter().all(|batch| program.accepts(*batch)) {
         return Ok(None);
@@ -143,12 +145,21 @@ pub fn scaling(
     let runs = parallel::each(batches, |batch| program.simulate(batch, endless.clone()));
     let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
     let [few, more] = runs.try_into().expect("one for each batch");
-    Ok(Scaling::between(
-        PROPOSING,
-        few.recording,
-        &more.recording,
-        endless,
-    ))
+    let scaling = Scaling::between(PROPOSING, few.recording, &more.recording, endless);
+    Ok(scaling.map(Arc::new))
+}
+
+/// What is foretold of `program` on cards like `endless`, if it grows evenly with the batch.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub fn forecast<'a, P: Program + Sync>(
+    program: &'a P,
+    endless: &CardSpec,
+) -> Result<Option<Forecast<'a, P>>, estimator::Error> {
+    let scaling = scaling(program, endless)?;
+    Ok(scaling.map(|scaling| Forecast::new(program, scaling, endless.clone())))
 }
 
 impl<M> AnyBatch<'_, M> {

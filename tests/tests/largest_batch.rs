@@ -1,7 +1,10 @@
 //! The largest batch, against running the step at it and beyond it.
 
+use std::sync::Arc;
+
 use estimator::{
-    Bytes, CardSpec, Error, Limit, Program, Runtime, Scaling, Simulated, Workbench, largest_batch,
+    Bytes, CardSpec, Error, Forecast, Limit, Program, Runtime, Scaling, Simulated, Workbench,
+    largest_batch,
 };
 use fit_check::simulate_step_on;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -40,13 +43,15 @@ impl Step {
     }
 
     fn scaling(&self, spec: &CardSpec) -> Option<Scaling> {
-        let endless = CardSpec {
-            total: None,
-            ..spec.clone()
-        };
+        let endless = spec.without_limit();
         let few = self.simulate(2, endless.clone()).unwrap();
         let more = self.simulate(3, endless.clone()).unwrap();
         Scaling::between(2, few.recording, &more.recording, &endless)
+    }
+
+    fn forecast(&self, spec: &CardSpec) -> Option<Forecast<'_, Self>> {
+        let scaling = Arc::new(self.scaling(spec)?);
+        Some(Forecast::new(self, scaling, spec.without_limit()))
     }
 }
 
@@ -78,8 +83,8 @@ proptest! {
         let precision = if half { Precision::Fp16 } else { Precision::Fp32 };
         let step = Step::new(name, precision, side);
         let spec = CardSpec::endless(runtime).with_memory(Bytes::mib(memory), Bytes::mib(100));
-        let scaling = if proposed { step.scaling(&spec) } else { None };
-        let found = largest_batch(&step, scaling.as_ref(), &spec).unwrap();
+        let forecast = if proposed { step.forecast(&spec) } else { None };
+        let found = largest_batch(&step, forecast.as_ref(), &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
         prop_assert!(found.batch == 0 || step.fits(found.batch, &spec));
         prop_assert!(!step.fits(found.batch + 1, &spec));
@@ -105,8 +110,8 @@ fn a_single_allocation_can_be_the_limit() {
         largest_binding: Bytes::mib(512),
         ..CardSpec::endless(Runtime::Wgpu).with_memory(Bytes::gib(1_000), Bytes::ZERO)
     };
-    let scaling = step.scaling(&spec);
-    let found = largest_batch(&step, scaling.as_ref(), &spec).unwrap();
+    let forecast = step.forecast(&spec);
+    let found = largest_batch(&step, forecast.as_ref(), &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
 }

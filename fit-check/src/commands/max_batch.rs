@@ -11,7 +11,7 @@ use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
-use crate::step::{AnyBatch, scaling};
+use crate::step::{AnyBatch, forecast};
 use crate::trouble::Trouble;
 
 /// Runs the command.
@@ -37,12 +37,13 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
         ask.model.name()
     ));
     let program = AnyBatch::new(&ask.model, &ask.job);
-    let scaling = scaling(&program, &ask.endless()).map_err(Trouble::from)?;
+    let forecast = forecast(&program, &ask.endless()).map_err(Trouble::from)?;
     let mut cards = Vec::with_capacity(ask.cards.len());
     let mut layers = Vec::new();
     for card in &ask.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
-        let found = largest_batch(&program, scaling.as_ref(), &card.spec).map_err(Trouble::from)?;
+        let found =
+            largest_batch(&program, forecast.as_ref(), &card.spec).map_err(Trouble::from)?;
         cards.push(CardBatch::new(card, &found, ask.job.input.tokens()));
         layers = advice::trained(&found.next.estimate);
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use clap::Parser;
 use estimator::record::Recording;
 use estimator::{
-    CardSpec, Error, Foretold, Gpu, LargestFit, Program, Runtime, Scaling, Simulated, Tuning,
-    largest_fit, largest_fit_near,
+    CardSpec, Error, Forecast, Foretold, Gpu, LargestFit, Program, Runtime, Scaling, Simulated,
+    Tuning, largest_fit, largest_fit_near,
 };
 use model_zoo::{Job, Model, Precision};
 use strum::{EnumString, VariantNames};
@@ -398,6 +398,8 @@ struct Step<'a> {
     lesson: OnceLock<Lesson>,
 }
 
+type StepForecast<'a> = Forecast<'a, Interruptible<AnyBatch<'a, Subject>>>;
+
 /// How a step grows with the batch, if it does so evenly.
 type Lesson = Result<Option<Arc<Scaling>>, Error>;
 
@@ -416,8 +418,12 @@ impl<'a> Step<'a> {
     }
 
     fn learn(&self, spec: &CardSpec) -> Lesson {
-        let scaling = scaling(&self.program, &spec.without_limit())?;
-        Ok(scaling.map(Arc::new))
+        scaling(&self.program, &spec.without_limit())
+    }
+
+    /// What `scaling` foretells of cards with the kernels of `spec`.
+    fn forecast(&self, scaling: &Arc<Scaling>, spec: &CardSpec) -> StepForecast<'_> {
+        Forecast::new(&self.program, scaling.clone(), spec.without_limit())
     }
 }
 
@@ -433,19 +439,19 @@ struct Alike<'a> {
     /// Those with the most memory; on one of them the step is run.
     first: Same,
     others: Vec<Same>,
-    proof: OnceLock<Proof>,
+    proof: OnceLock<Proof<'a>>,
 }
 
 /// What is known of cards with the same kernels, after a run on that with the most memory.
-struct Proof {
+struct Proof<'a> {
     /// The largest batch on that.
     first: Result<LargestFit, Error>,
     /// From which an answer on the others is proposed.
-    scaling: Option<Arc<Scaling>>,
+    forecast: Option<StepForecast<'a>>,
     seen: Seen,
 }
 
-/// What runs have shown of a scaling.
+/// What runs have shown of a forecast.
 #[derive(Clone, Default)]
 struct Seen {
     /// How much of a card's memory its pools leave.
@@ -455,21 +461,21 @@ struct Seen {
     foretold: Option<u64>,
 }
 
-impl Alike<'_> {
+impl<'a> Alike<'a> {
     fn spec(&self, columns: &Same) -> &CardSpec {
         &self.cards[columns[0]].spec
     }
 
-    fn proof(&self) -> &Proof {
+    fn proof(&self) -> &Proof<'a> {
         self.proof.get_or_init(|| self.prove())
     }
 
     /// Of the others, those that are filled when it is the turn of `columns`: mostly these alone. If
     /// the run on the first was not foretold, all others after each other, those with more memory
     /// first: the first run that is foretold makes do for those that follow.
-    fn with<'a>(&'a self, columns: &'a Same) -> Vec<&'a Same> {
-        let Proof { scaling, seen, .. } = self.proof();
-        let hopes = scaling.is_some() && seen.foretold.is_none();
+    fn with<'b>(&'b self, columns: &'b Same) -> Vec<&'b Same> {
+        let Proof { forecast, seen, .. } = self.proof();
+        let hopes = forecast.is_some() && seen.foretold.is_none();
         match self.others.last() {
             _ if !hopes => vec![columns],
             Some(most) if most == columns => self.others.iter().rev().collect(),
@@ -480,19 +486,16 @@ impl Alike<'_> {
     /// The largest batch on a card of `columns`, of the others; it is replayed where what was `seen`
     /// allows that, and else run and put to what was seen.
     fn found(&self, columns: &Same, seen: &mut Seen) -> (Result<LargestFit, Error>, Method) {
-        let Proof { scaling, .. } = self.proof();
+        let Proof { forecast, .. } = self.proof();
         let program = &self.step.program;
         let spec = self.spec(columns);
-        let Some(scaling) = scaling.as_ref().filter(|_| !interrupt::requested()) else {
+        let Some(forecast) = forecast.as_ref().filter(|_| !interrupt::requested()) else {
             return (largest_fit(program, None, spec), Method::Simulation);
         };
-        let foretold = scaling.foretold(program, spec, seen.share);
-        let refused = || scaling.refused(program, &foretold, spec);
-        match self
-            .covers(scaling, &foretold, seen)
-            .then(refused)
-            .flatten()
-        {
+        let foretold = forecast.foretold(spec, seen.share);
+        let covered = covers(forecast, &foretold, seen);
+        let refused = covered.then(|| forecast.refused(&foretold, spec));
+        match refused.flatten() {
             Some(refused) => {
                 let fit = LargestFit {
                     batch: foretold.batch,
@@ -505,57 +508,61 @@ impl Alike<'_> {
             None => {
                 let mut found = largest_fit_near(program, foretold.batch, spec);
                 if let Some((batch, recording)) = take_run(&mut found) {
-                    seen.put(scaling, batch, &recording, spec);
+                    seen.put(forecast.scaling(), batch, &recording, spec);
                 }
                 (found, Method::Simulation)
             }
         }
     }
 
-    /// Whether what is `foretold` needs no run: of both batches a recording tells, and a run of as
-    /// many samples or more was as it tells.
-    fn covers(&self, scaling: &Scaling, foretold: &Foretold, seen: &Seen) -> bool {
-        // With no sample there is nothing to run.
-        let told = |batch| batch == 0 || scaling.knows(&self.step.program, batch);
-        let proved = seen.foretold.is_some_and(|most| foretold.next <= most);
-        proved && told(foretold.batch) && told(foretold.next)
-    }
-
-    fn prove(&self) -> Proof {
+    fn prove(&self) -> Proof<'a> {
         let spec = self.spec(&self.first);
-        let teacher = self.step.teacher;
-        let same_kernels = spec.kernels() == teacher.kernels();
-        let lesson = self.step.lesson();
+        let step = self.step;
+        let same_kernels = spec.kernels() == step.teacher.kernels();
+        let lesson = step.lesson();
         if let (true, Err(error)) = (same_kernels, lesson) {
             return Proof::failed(error);
         }
-        let common = lesson.as_ref().ok().cloned().flatten();
-        let mut first = largest_fit(&self.step.program, common.as_deref(), spec);
+        let common = lesson.as_ref().ok().and_then(Option::as_ref);
+        let common = common.map(|scaling| step.forecast(scaling, spec));
+        let mut first = largest_fit(&step.program, common.as_ref(), spec);
         let run = take_run(&mut first);
-        let seen = |scaling: &Scaling| {
+        let seen = |forecast: &StepForecast| {
             let mut seen = Seen::default();
             if let Some((batch, recording)) = &run {
-                seen.put(scaling, *batch, recording, spec);
+                seen.put(forecast.scaling(), *batch, recording, spec);
             }
             seen
         };
-        let of_common = common.as_deref().map(seen).unwrap_or_default();
+        let of_common = common.as_ref().map(seen).unwrap_or_default();
         if same_kernels || of_common.foretold.is_some() {
             return Proof {
                 first,
-                scaling: common,
+                forecast: common,
                 seen: of_common,
             };
         }
-        match self.step.learn(spec) {
-            Ok(own) => Proof {
-                first,
-                seen: own.as_deref().map(seen).unwrap_or_default(),
-                scaling: own,
-            },
+        match step.learn(spec) {
+            Ok(own) => {
+                let own = own.map(|scaling| step.forecast(&scaling, spec));
+                Proof {
+                    first,
+                    seen: own.as_ref().map(seen).unwrap_or_default(),
+                    forecast: own,
+                }
+            }
             Err(error) => Proof::failed(&error),
         }
     }
+}
+
+/// Whether what is `foretold` needs no run: of both batches a recording tells, and a run of as
+/// many samples or more was as it tells.
+fn covers(forecast: &StepForecast, foretold: &Foretold, seen: &Seen) -> bool {
+    // With no sample there is nothing to run.
+    let told = |batch| batch == 0 || forecast.knows(batch);
+    let proved = seen.foretold.is_some_and(|most| foretold.next <= most);
+    proved && told(foretold.batch) && told(foretold.next)
 }
 
 /// The batch of a step that was run to its end, and its recording, which is large and not needed
@@ -575,11 +582,11 @@ impl Seen {
     }
 }
 
-impl Proof {
+impl Proof<'_> {
     fn failed(error: &Error) -> Self {
         Self {
             first: Err(error.clone()),
-            scaling: None,
+            forecast: None,
             seen: Seen::default(),
         }
     }

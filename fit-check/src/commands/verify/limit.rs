@@ -12,7 +12,7 @@ use crate::cli;
 use crate::measure::{Ending, Measurement, Mode};
 use crate::output;
 use crate::report::{BatchRun, LimitReport};
-use crate::step::{AnyBatch, scaling};
+use crate::step::{AnyBatch, forecast};
 use crate::trouble::Trouble;
 
 /// Runs the largest batch that fits `budget`, and the next.
@@ -27,9 +27,9 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         .into());
     }
     let program = AnyBatch::new(&proof.model, &proof.job);
-    let scaling = scaling(&program, &proof.card()).map_err(Trouble::from)?;
+    let forecast = forecast(&program, &proof.card()).map_err(Trouble::from)?;
     let card = proof.card().with_memory(budget, Bytes::ZERO);
-    let found = largest_batch(&program, scaling.as_ref(), &card).map_err(Trouble::from)?;
+    let found = largest_batch(&program, forecast.as_ref(), &card).map_err(Trouble::from)?;
     let Some(at_max) = &found.at_max else {
         return Err(Trouble::new(format!(
             "not one sample fits {budget}: {}",

@@ -1,0 +1,241 @@
+//! How the buffers of a step grow with the batch.
+
+use indexmap::IndexSet;
+use simulated_card::LayoutRule;
+
+use super::search::{MOST, between};
+use crate::Bytes;
+use crate::card::{CardSpec, any_service};
+use crate::record::{Buffer, BufferId, Event, Layout, Recording, TensorLayout};
+
+/// The sizes of a step's buffers as a function of the batch, where the steps of two batches
+/// match call by call.
+#[derive(Debug)]
+pub struct Scaling {
+    recording: Recording,
+    batch: u64,
+    rule: LayoutRule,
+    growths: Vec<Growth>,
+    /// By [`BufferId`]: an index into `growths`.
+    growth_of: Vec<usize>,
+}
+
+/// How the size of a buffer follows from the batch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Growth {
+    /// The dimensions of its tensors grow; the runtime's own rule makes bytes of them.
+    Shapes {
+        layout: Layout,
+        /// Tensor by tensor, what each further sample adds to each dimension.
+        slopes: Vec<Vec<i64>>,
+    },
+    /// Nothing is known of it but its size: bytes, and what each further sample adds.
+    Bytes { bytes: Bytes, slope: i64 },
+}
+
+impl Growth {
+    /// Of what is as large with every batch.
+    fn none(bytes: Bytes) -> Self {
+        Self::Bytes { bytes, slope: 0 }
+    }
+
+    /// Of buffer `a` of the recording `few`, which is `b` in `more`, of one sample more.
+    fn between(few: &Recording, a: &Buffer, more: &Recording, b: &Buffer) -> Self {
+        let bytes = Self::Bytes {
+            bytes: a.bytes,
+            slope: b.bytes.signed_difference(a.bytes),
+        };
+        let (Some(a), Some(b)) = (a.layout, b.layout) else {
+            return bytes;
+        };
+        let (layout, grown) = (&few.layouts[a.0 as usize], &more.layouts[b.0 as usize]);
+        match slopes(layout, grown) {
+            Some(slopes) => Self::Shapes {
+                layout: layout.clone(),
+                slopes,
+            },
+            None => bytes,
+        }
+    }
+
+    /// The size with `further` samples more.
+    fn bytes(&self, further: i128, rule: &LayoutRule) -> Bytes {
+        match self {
+            Self::Shapes { layout, slopes } => {
+                let mut layout = layout.clone();
+                for (tensor, slopes) in layout.0.iter_mut().zip(slopes) {
+                    for (dimension, slope) in tensor.shape.iter_mut().zip(slopes) {
+                        let grown = *dimension as i128 + i128::from(*slope) * further;
+                        *dimension = grown.max(0) as usize;
+                    }
+                }
+                rule.bytes(&layout, any_service())
+            }
+            Self::Bytes { bytes, slope } => {
+                let bytes = i128::from(bytes.0) + i128::from(*slope) * further;
+                // As many of these as there are buffers can still be added up.
+                Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
+            }
+        }
+    }
+}
+
+/// What each dimension has more in `grown`, if that is of as many tensors of the same kind.
+fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
+    let same = |a: &TensorLayout, b: &TensorLayout| {
+        (a.shape.len(), a.element_bytes, a.pitched) == (b.shape.len(), b.element_bytes, b.pitched)
+    };
+    let tensors = || layout.0.iter().zip(&grown.0);
+    let all_same = layout.0.len() == grown.0.len() && tensors().all(|(a, b)| same(a, b));
+    all_same.then(|| {
+        let slopes = tensors().map(|(a, b)| {
+            let dimensions = a.shape.iter().zip(&b.shape);
+            dimensions.map(|(a, b)| *b as i64 - *a as i64).collect()
+        });
+        slopes.collect()
+    })
+}
+
+impl Scaling {
+    /// From the recordings of the same step with `batch` samples and with one more, both on
+    /// cards like `spec`; none if they do not match.
+    pub fn between(
+        batch: u64,
+        recording: Recording,
+        more: &Recording,
+        spec: &CardSpec,
+    ) -> Option<Self> {
+        if !match_call_by_call(&recording, more) {
+            return None;
+        }
+        let mut growths: IndexSet<Growth> = IndexSet::new();
+        let mut grown = own_buffers(more);
+        let mut growth = |buffer: &Buffer| match buffer.metadata {
+            true => Growth::none(buffer.bytes),
+            false => {
+                let (_, grown) = grown
+                    .next()
+                    .expect("as many as in a recording that matches");
+                Growth::between(&recording, buffer, more, grown)
+            }
+        };
+        let buffers = recording.buffers.iter();
+        let growth_of = buffers
+            .map(|buffer| growths.insert_full(growth(buffer)).0)
+            .collect();
+        Some(Self {
+            recording,
+            batch,
+            rule: LayoutRule::new(spec),
+            growths: growths.into_iter().collect(),
+            growth_of,
+        })
+    }
+
+    /// Whether `recording`, of a step with `batch` samples that ran to its end, is what this
+    /// says that it is: the same calls, and each buffer of the same size.
+    pub fn foretells(&self, batch: u64, recording: &Recording) -> bool {
+        let sizes = self.sizes(batch);
+        let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
+        match_call_by_call(&self.recording, recording)
+            && buffers
+                .all(|((foretold, _), (_, buffer))| sizes[foretold.0 as usize] == buffer.bytes)
+    }
+
+    /// What each buffer takes with `batch` samples, by [`BufferId`].
+    fn sizes(&self, batch: u64) -> Vec<Bytes> {
+        let further = i128::from(batch) - i128::from(self.batch);
+        let growths = self.growths.iter();
+        let grown: Vec<_> = growths
+            .map(|growth| growth.bytes(further, &self.rule))
+            .collect();
+        let growths = self.growth_of.iter();
+        growths.map(|growth| grown[*growth]).collect()
+    }
+
+    /// The fewest samples of which there is a recording.
+    pub(super) fn recorded(&self) -> u64 {
+        self.batch
+    }
+
+    /// The calls of the step, and what each buffer takes with `batch` samples, by [`BufferId`].
+    pub(super) fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
+        (&self.recording, self.sizes(batch))
+    }
+
+    /// The most bytes in use at once with `batch` samples.
+    fn peak(&self, batch: u64) -> u64 {
+        let sizes = self.sizes(batch);
+        let mut live = 0u64;
+        let mut peak = 0;
+        for event in &self.recording.events {
+            match event {
+                Event::Allocate(buffer) => live += sizes[buffer.0 as usize].0,
+                Event::Free(buffer) => live -= sizes[buffer.0 as usize].0,
+                _ => {}
+            }
+            peak = peak.max(live);
+        }
+        peak
+    }
+
+    /// The largest batch whose buffers alone are no more than a card like `spec` has; that is
+    /// counted quickly, and the pools need a few per cent more.
+    pub(super) fn bound(&self, spec: &CardSpec) -> u64 {
+        let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
+        between(0, MOST, |batch| self.peak(batch) <= available)
+    }
+
+    /// `batch` as a share of the largest whose buffers alone fit on a card like `spec`: the
+    /// rest is lost to its pools.
+    pub fn share(&self, batch: u64, spec: &CardSpec) -> Option<f64> {
+        let bound = self.bound(spec);
+        (bound > 0).then(|| batch as f64 / bound as f64)
+    }
+}
+
+/// Whether two recordings are of the same calls of the program, whatever the sizes. What a
+/// runtime keeps for itself is left out: it is given up where the card is full, and made again.
+fn match_call_by_call(a: &Recording, b: &Recording) -> bool {
+    let (number_a, number_b) = (numbers(a), numbers(b));
+    let same_buffer = |x: &BufferId, y: &BufferId| number_a[x.0 as usize] == number_b[y.0 as usize];
+    let same_buffers = |x: &[BufferId], y: &[BufferId]| {
+        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_buffer(x, y))
+    };
+    let same = |x: &Event, y: &Event| match (x, y) {
+        (Event::Launch(x), Event::Launch(y)) => {
+            same_buffers(a.writes(x), b.writes(y)) && same_buffers(a.reads(x), b.reads(y))
+        }
+        (Event::Allocate(x), Event::Allocate(y)) | (Event::Free(x), Event::Free(y)) => {
+            same_buffer(x, y)
+        }
+        (Event::Stream(_), Event::Stream(_)) | (Event::Read(_), Event::Read(_)) => true,
+        (x, y) => x == y,
+    };
+    let mut others = calls(b);
+    calls(a).all(|x| others.next().is_some_and(|y| same(x, y))) && others.next().is_none()
+}
+
+/// The events that are the program's.
+fn calls(recording: &Recording) -> impl Iterator<Item = &Event> {
+    recording.events.iter().filter(|event| match event {
+        Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
+        _ => true,
+    })
+}
+
+/// The buffers that are the program's, in the order of birth.
+fn own_buffers(recording: &Recording) -> impl Iterator<Item = (BufferId, &Buffer)> {
+    let buffers = recording.buffers.iter().enumerate();
+    let buffers = buffers.map(|(id, buffer)| (BufferId(id as u32), buffer));
+    buffers.filter(|(_, buffer)| !buffer.metadata)
+}
+
+/// By [`BufferId`]: the how manieth of the program's own it is; none of a runtime's.
+fn numbers(recording: &Recording) -> Vec<Option<usize>> {
+    let mut numbers = vec![None; recording.buffers.len()];
+    for (number, (buffer, _)) in own_buffers(recording).enumerate() {
+        numbers[buffer.0 as usize] = Some(number);
+    }
+    numbers
+}

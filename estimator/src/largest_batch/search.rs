@@ -1,0 +1,80 @@
+//! Searches among numbers of samples.
+
+/// Beyond this many samples a step is not tried: the indices of its tensors would not fit
+/// into the 32 bits with which most kernels count.
+pub(super) const MOST: u64 = 1 << 31;
+
+/// A number that `fits`, or 0, and the next among those below `high` that `accepts`, which does
+/// not fit; `high` itself is taken not to. Looked for from `start` on, outwards, first by `reach`.
+pub(super) fn gallop<E>(
+    start: u64,
+    mut reach: u64,
+    high: u64,
+    accepts: impl Fn(u64) -> bool,
+    mut fits: impl FnMut(u64) -> Result<bool, E>,
+) -> Result<(u64, u64), E> {
+    let mut most = 0;
+    let mut least = high;
+    let mut wanted = start;
+    while let Some(candidate) = nearest(wanted, most, least, &accepts) {
+        match fits(candidate)? {
+            true => most = candidate,
+            false => least = candidate,
+        }
+        wanted = match (most > 0, least < high) {
+            (true, false) => most.saturating_add(reach),
+            (false, true) => least.saturating_sub(reach),
+            _ => most + (least - most) / 2,
+        };
+        reach = reach.saturating_mul(2);
+    }
+    Ok((most, least))
+}
+
+/// The number between `low` and `high`, neither of which is meant, that is nearest to `wanted`
+/// from below among those that `accepts`, or else from above.
+fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> Option<u64> {
+    if high - low < 2 {
+        return None;
+    }
+    let wanted = wanted.clamp(low + 1, high - 1);
+    let mut below = (low + 1..=wanted).rev();
+    let mut above = wanted + 1..high;
+    below
+        .find(|batch| accepts(*batch))
+        .or_else(|| above.find(|batch| accepts(*batch)))
+}
+
+/// At most so many larger batches are looked at, before a search and once one is found that fits
+/// where the next does not: mostly that is all that there are.
+pub(super) const LOOKS: u64 = 8;
+
+/// The numbers from `low` on and below `high`, the largest first; no more than `most` of them.
+pub(super) fn evenly(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
+    (low..high).rev().step_by(apart(low, high, most) as usize)
+}
+
+/// How far apart no more than `most` numbers are, from `low` on and below `high`.
+pub(super) fn apart(low: u64, high: u64, most: u64) -> u64 {
+    high.saturating_sub(low).div_ceil(most).max(1)
+}
+
+/// The largest number from `low` on and below `high` that `fits`, which all below do; `low`
+/// is taken to fit.
+pub(super) fn between(low: u64, high: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    // First by doubling: most answers are small, and a large batch is not cheaper to refuse.
+    let mut most = low;
+    let mut least = (low + 1).min(high);
+    while least < high && fits(least) {
+        most = least;
+        least = least.saturating_mul(2).min(high);
+    }
+    while least - most > 1 {
+        let middle = most + (least - most) / 2;
+        match fits(middle) {
+            true => most = middle,
+            false => least = middle,
+        }
+    }
+    most
+}
