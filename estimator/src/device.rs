@@ -64,11 +64,13 @@ impl DeviceDescription {
         })
     }
 
-    /// A card like this device, with as much memory as is ever asked for.
+    /// A card like this device. Where the runtime does not know how much memory that has, it has
+    /// as much as is ever asked for.
     pub fn card(&self, runtime: Runtime) -> CardSpec {
         let endless = CardSpec::endless(runtime);
         CardSpec {
             name: self.name.clone(),
+            total: self.memory,
             // CUDA names its target after the compute capability: `ptx_sm86`.
             compute_capability: self
                 .target

@@ -4,6 +4,7 @@
 //! hangs ends as a value here: [`measure`] starts the program again as `fit-check measure`,
 //! hands it a `Task`, and collects what it says, line by line.
 
+mod ballast;
 mod child;
 mod devices;
 mod driver;
@@ -24,7 +25,7 @@ use crate::cli;
 
 pub use child::run as run_child;
 pub use devices::{DeviceName, DeviceReport, Found};
-pub use parent::{list, measure, probe};
+pub use parent::{Held, hold, list, measure, probe};
 
 /// What the other process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ enum Task {
     Probe(DeviceName),
     /// Train on a device.
     Train(DeviceName, Box<Training>),
+    /// Hold memory of a device, so that just so much of it is free.
+    Hold(DeviceName, Bytes),
 }
 
 /// A training job, and how it is measured.
@@ -81,6 +84,8 @@ enum Said {
     Device(Box<Opened>),
     /// A phase ended.
     Mark(Box<Mark>),
+    /// It holds what it was to hold.
+    Holding,
     /// It went wrong.
     Failed(String),
     /// It came to its end.
@@ -94,6 +99,8 @@ pub struct Opened {
     pub report: DeviceReport,
     /// For a simulated card like it.
     pub description: DeviceDescription,
+    /// Memory that no process held when it had been opened, where its driver says so.
+    pub free: Option<Bytes>,
 }
 
 /// What was measured at the end of a phase.

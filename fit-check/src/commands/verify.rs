@@ -94,7 +94,7 @@ impl Proof {
         })
     }
 
-    /// A simulated card like the device, with as much memory as is ever asked for.
+    /// A simulated card like the device.
     fn card(&self) -> CardSpec {
         CardSpec {
             tuning: PROVED,

@@ -7,6 +7,7 @@ use cubecl_server::dry_run::DryRun;
 use estimator::{Bytes, DeviceDescription};
 use model_zoo::Model;
 
+use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::watch::Watch;
@@ -31,13 +32,24 @@ pub fn run() -> anyhow::Result<()> {
     match task {
         Task::List => say(&Said::Found(devices::list())),
         Task::Probe(name) => {
-            open(name, None);
+            open(name, Driver::load().as_ref());
         }
         Task::Train(name, training) => {
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
                 let whole = move || driver.as_ref()?.used(&opened.report.name);
                 train(&training, device, whole)?;
+            }
+        }
+        Task::Hold(name, left) => {
+            let driver = Driver::load();
+            if let Some((device, opened)) = open(name, driver.as_ref()) {
+                let free = || driver.as_ref()?.free(&opened.report.name);
+                hold(
+                    Ballast::new(device, opened.description.largest_page),
+                    left,
+                    free,
+                );
             }
         }
     }
@@ -59,6 +71,7 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
     let version = driver.and_then(Driver::version);
     let opened = Opened {
         report: DeviceReport::new(name, &description.name, version),
+        free: driver.and_then(|driver| driver.free(&description.name)),
         description,
     };
     say(&Said::Device(Box::new(opened.clone())));
@@ -99,6 +112,18 @@ fn train(
         say(&Said::Failed(failed.0));
     }
     Ok(())
+}
+
+/// Takes `ballast` until no more than `left` is `free`, and holds it for as long as there is
+/// somebody to hold it for.
+fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
+    match ballast::leave(left, free, |bytes| ballast.take(bytes)) {
+        Ok(_) => say(&Said::Holding),
+        Err(failed) => return say(&Said::Failed(failed)),
+    }
+    loop {
+        std::thread::park();
+    }
 }
 
 /// One line on stdout, at once: the process may not live to say another.

@@ -23,13 +23,23 @@ impl Driver {
 
     /// What is in use beside `before` on the first device that is called `name`.
     pub(super) fn used(&self, name: &str) -> Option<Bytes> {
-        let index = (0..self.before.len()).find(|index| {
+        let index = self.index(name)?;
+        Some(used(&self.nvml, index as u32)?.saturating_sub(self.before[index]))
+    }
+
+    /// What no process holds of the first device that is called `name`.
+    pub(super) fn free(&self, name: &str) -> Option<Bytes> {
+        let device = self.nvml.device_by_index(self.index(name)? as u32).ok()?;
+        Some(Bytes(device.memory_info().ok()?.free))
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        (0..self.before.len()).find(|index| {
             let device = self.nvml.device_by_index(*index as u32);
             device
                 .and_then(|device| device.name())
                 .is_ok_and(|found| found == name)
-        })?;
-        Some(used(&self.nvml, index as u32)?.saturating_sub(self.before[index]))
+        })
     }
 
     /// The driver's version.

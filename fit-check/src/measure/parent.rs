@@ -5,6 +5,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use estimator::Bytes;
+
 use super::{DeviceName, Ending, Found, Mark, Measurement, Opened, Said, Task, Training};
 use crate::again;
 use crate::trouble::Trouble;
@@ -91,19 +93,33 @@ fn on_device(
 
 /// Has another process do `task`; `hear` what it says but for how it ends.
 fn run(task: &Task, patience: Duration, hear: &mut dyn FnMut(Said)) -> anyhow::Result<Ending> {
-    let mut process = Process::start(task)?;
-    let until = Instant::now() + patience;
-    let (mut failed, mut done) = (None, false);
+    let mut process = Process::start(task, patience)?;
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match process.said.recv_timeout(left) {
-            // What is said first is the cause.
-            Ok(Said::Failed(what)) => failed = failed.or(Some(what)),
-            Ok(Said::Done) => done = true,
+        match process.next() {
             Ok(said) => hear(said),
-            Err(RecvTimeoutError::Timeout) => return Ok(Ending::TimedOut(patience.as_secs())),
-            // It says no more: it has ended, or is about to.
-            Err(RecvTimeoutError::Disconnected) => return Ok(process.ending(failed, done)),
+            Err(ending) => return Ok(ending),
+        }
+    }
+}
+
+/// Memory of a device that another process holds until this is dropped.
+pub struct Held {
+    _process: Process,
+}
+
+/// Has another process hold so much of `device` that no more than `left` of it is free.
+///
+/// # Errors
+///
+/// The device is not there, does not have so much, or its driver does not say what is free.
+pub fn hold(device: DeviceName, left: Bytes, patience: Duration) -> anyhow::Result<Held> {
+    let mut process = Process::start(&Task::Hold(device, left), patience)?;
+    loop {
+        match process.next() {
+            Ok(Said::Holding) => return Ok(Held { _process: process }),
+            Ok(Said::NoDevice) => return Err(device.missing().into()),
+            Ok(_) => {}
+            Err(ending) => anyhow::bail!("the process that holds memory of {device} {ending}"),
         }
     }
 }
@@ -113,10 +129,17 @@ struct Process {
     child: Child,
     said: Receiver<Said>,
     complaints: Option<std::thread::JoinHandle<String>>,
+    /// How long it may take in all, and until when that is.
+    patience: Duration,
+    until: Instant,
+    /// Why it failed, in its own words.
+    failed: Option<String>,
+    /// Whether it said that it came to its end.
+    done: bool,
 }
 
 impl Process {
-    fn start(task: &Task) -> anyhow::Result<Self> {
+    fn start(task: &Task, patience: Duration) -> anyhow::Result<Self> {
         let mut child = again::command("measure")?
             .stderr(Stdio::piped())
             // One heap: another for each thread would count as memory of the job.
@@ -150,11 +173,35 @@ impl Process {
             child,
             said,
             complaints: Some(complaints),
+            patience,
+            until: Instant::now() + patience,
+            failed: None,
+            done: false,
         })
     }
 
+    /// What it says next, or how it ended.
+    fn next(&mut self) -> Result<Said, Ending> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(left) {
+                // What is said first is the cause.
+                Ok(Said::Failed(what)) => {
+                    self.failed.get_or_insert(what);
+                }
+                Ok(Said::Done) => self.done = true,
+                Ok(said) => return Ok(said),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Ending::TimedOut(self.patience.as_secs()));
+                }
+                // It says no more: it has ended, or is about to.
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
+            }
+        }
+    }
+
     /// How it ended, once it says no more.
-    fn ending(&mut self, failed: Option<String>, done: bool) -> Ending {
+    fn ending(&mut self) -> Ending {
         let status = wait_timeout::ChildExt::wait_timeout(&mut self.child, FAREWELL);
         let mut complaints = || {
             let text = self.complaints.take().and_then(|thread| thread.join().ok());
@@ -165,7 +212,7 @@ impl Process {
                 .collect();
             lines[lines.len().saturating_sub(3)..].join(" ")
         };
-        match (failed, done, status) {
+        match (self.failed.take(), self.done, status) {
             (Some(what), _, _) => failure(what),
             (None, true, Ok(Some(_) | None)) => Ending::Trained,
             (None, _, Ok(Some(status))) => {

@@ -107,17 +107,19 @@ fn simulate(
     match simulated.outcome() {
         Ok(()) => Ok((simulated, loaded)),
         Err(refused) => {
-            let largest = match refused.refusal {
-                Refusal::TooLarge { largest } => largest,
-                Refusal::Full => proof.opened.description.largest_page,
+            let help = match refused.refusal {
+                Refusal::TooLarge { largest } => format!(
+                    "no buffer of this device is larger than {largest}, and a dry run would pass over it in silence: make --batch, --image or --seq smaller"
+                ),
+                Refusal::Full => {
+                    "make --batch, --image or --seq smaller; with --dry-run it need not fit".into()
+                }
             };
             Err(Trouble::new(format!(
                 "{} cannot train this: {refused}",
                 proof.opened.report.name
             ))
-            .hint(format!(
-                "no buffer of this device is larger than {largest}, and a dry run would pass over it in silence: make --batch, --image or --seq smaller"
-            ))
+            .hint(help)
             .into())
         }
     }
