@@ -135,6 +135,7 @@ fn install() {
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,
             present: simulated_card::present,
+            reads: simulated_card::reads_here,
         });
     });
 }

@@ -24,6 +24,7 @@ mod spec;
 mod steps;
 mod stopwatch;
 mod storage;
+mod thread;
 mod tuning;
 mod wgpu;
 
@@ -39,4 +40,5 @@ pub use shaders::Shaders;
 pub use spec::{CardSpec, Pace, Runtime};
 pub use steps::StepCounter;
 pub use storage::Ledger;
-pub use tuning::{Choice, Favour, Tuning, listen, on_the_thread_of};
+pub use thread::{on_the_thread_of, reads, reads_here};
+pub use tuning::{Choice, Favour, Tuning, listen};

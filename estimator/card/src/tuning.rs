@@ -15,14 +15,11 @@
 //! between candidates that mostly need the same memory. How far the answer could be off is
 //! bounded by running the step with the other choices too: see [`Favour`].
 
-use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
-use crate::server::Shared;
+use crate::{Bytes, thread};
 
 /// Whether the kernels of a step were tuned before it is run.
 #[derive(
@@ -122,16 +119,6 @@ impl Choice {
     }
 }
 
-thread_local! {
-    /// The card whose thread this is.
-    static CARD: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
-}
-
-/// What is said on this thread from now on is said of `card`.
-pub fn on_the_thread_of(card: Arc<Shared>) {
-    CARD.set(Some(card));
-}
-
 /// Hears what burn's tuner says of its decisions, which it tells nobody else.
 struct Listener;
 
@@ -144,11 +131,9 @@ impl log::Log for Listener {
         if !self.enabled(record.metadata()) {
             return;
         }
-        CARD.with_borrow(|card| {
-            if let Some(card) = card {
-                let said = record.args().to_string();
-                card.decided(|trials| Choice::read(&said, trials));
-            }
+        thread::here(|card| {
+            let said = record.args().to_string();
+            card.decided(|trials| Choice::read(&said, trials));
         });
     }
 

@@ -32,7 +32,7 @@ use cubecl_server::server::{
     ProfilingToken, Server, ServerCommunication, ServerError, ServerStorage, ServerUtilities,
 };
 use cubecl_server::storage::{BytesResource, BytesStorage, ManagedResource};
-use cubecl_zspace::{Shape, Strides, striding::has_pitched_row_major_strides};
+use cubecl_zspace::{Shape, Strides};
 
 /// What stands behind the slot.
 pub struct Cards {
@@ -40,6 +40,9 @@ pub struct Cards {
     pub serve: fn(DeviceId, ServiceId) -> Box<dyn Server>,
     /// The indices of the cards that exist now.
     pub present: fn() -> Vec<u16>,
+    /// Whether kernels read a tensor with this shape and these strides as it lies, on the card of
+    /// this thread: it is asked of a runtime, and not of a device.
+    pub reads: fn(&Shape, &Strides) -> bool,
 }
 
 static CARDS: OnceLock<Cards> = OnceLock::new();
@@ -73,10 +76,9 @@ impl Runtime for HipRuntime {
         Client::load::<SlotServer>(device_id(device.index as u16))
     }
 
-    /// The answer of the CUDA runtime. It is asked of a runtime, not of a
-    /// device, so a wgpu-like card answers it too; it only matters to reads.
     fn can_read_tensor(shape: &Shape, strides: &Strides) -> bool {
-        has_pitched_row_major_strides(shape, strides)
+        let cards = CARDS.get();
+        cards.is_some_and(|cards| (cards.reads)(shape, strides))
     }
 
     fn target_properties() -> TargetProperties {

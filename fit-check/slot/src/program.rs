@@ -51,6 +51,14 @@ pub fn begin() {
         install(Cards {
             serve: simulated_card::serve,
             present: simulated_card::present,
+            reads: |shape, strides| {
+                let runtime = RUN.get().map(|run| run.card.spec.runtime);
+                simulated_card::reads(
+                    runtime.unwrap_or(simulated_card::Runtime::Cuda),
+                    shape,
+                    strides,
+                )
+            },
         });
         let run = RUN.get_or_init(|| Run {
             assignment,
