@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use estimator::Bytes;
 
-/// A driver gives memory in pieces of 2 MiB (`cuMemGetAllocationGranularity` of CUDA's driver says
-/// so on every card so far), so that less than one cannot be taken.
+/// Memory is taken in pieces of 2 MiB. That is a choice, and was held against no GPU: CUDA's driver
+/// is taken to round large allocations to it; one that rounds further leaves less than it was to.
 const PIECE: u64 = 2 << 20;
 
 /// Takes memory until no more than `left` and less than a piece is `free`; `take` takes what it is
