@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use burn::tensor::{Device, FloatDType};
 use estimator::{CardSpec, Runtime, Tuning, simulate};
 use model_zoo::{
-    Configured, Error, Job, Model, Recipe, Variant, Watcher, Weights, published_tensors,
+    Configured, Error, Job, Miniature, Model, Recipe, Variant, Watcher, Weights, published_tensors,
 };
 
 pub use checkpoint::{Checkpoint, StoredTensor, Sum};
@@ -28,6 +28,8 @@ use crate::trouble::{Trouble, either};
 pub enum Subject {
     /// A published network.
     Published(Box<Variant>),
+    /// A network of the zoo made small.
+    Miniature(Box<Miniature>),
     /// A network whose dimensions a `config.json` gives.
     Configured(Box<Configured>),
     /// Weights of which no more is known than their names and shapes.
@@ -38,6 +40,7 @@ impl Model for Subject {
     fn name(&self) -> &str {
         match self {
             Self::Published(variant) => variant.name(),
+            Self::Miniature(network) => network.name(),
             Self::Configured(network) => network.name(),
             Self::Weights(weights) => weights.name(),
         }
@@ -46,6 +49,7 @@ impl Model for Subject {
     fn recipe(&self) -> Recipe {
         match self {
             Self::Published(variant) => variant.recipe(),
+            Self::Miniature(network) => network.recipe(),
             Self::Configured(network) => network.recipe(),
             Self::Weights(weights) => weights.recipe(),
         }
@@ -54,6 +58,7 @@ impl Model for Subject {
     fn file(&self) -> Option<&'static str> {
         match self {
             Self::Published(variant) => Model::file(&**variant),
+            Self::Miniature(network) => network.file(),
             Self::Configured(network) => network.file(),
             Self::Weights(weights) => weights.file(),
         }
@@ -62,6 +67,7 @@ impl Model for Subject {
     fn published(&self) -> Option<&'static str> {
         match self {
             Self::Published(variant) => variant.published(),
+            Self::Miniature(network) => network.published(),
             Self::Configured(network) => network.published(),
             Self::Weights(weights) => weights.published(),
         }
@@ -70,6 +76,7 @@ impl Model for Subject {
     fn check(&self, job: &Job) -> Result<(), Error> {
         match self {
             Self::Published(variant) => variant.check(job),
+            Self::Miniature(network) => network.check(job),
             Self::Configured(network) => network.check(job),
             Self::Weights(weights) => weights.check(job),
         }
@@ -84,6 +91,7 @@ impl Model for Subject {
     ) -> Result<(), W::Stop> {
         match self {
             Self::Published(variant) => variant.train(job, device, steps, watcher),
+            Self::Miniature(network) => network.train(job, device, steps, watcher),
             Self::Configured(network) => network.train(job, device, steps, watcher),
             Self::Weights(weights) => weights.train(job, device, steps, watcher),
         }
@@ -108,6 +116,9 @@ pub struct Origin {
 /// There is no such model, or its files cannot be read.
 pub fn find(name: &str) -> Result<(Subject, Origin), Trouble> {
     if !is_path(name) {
+        if let Some(network) = model_zoo::find_miniature(name) {
+            return Ok((Subject::Miniature(Box::new(network)), Origin::default()));
+        }
         let variant = Box::new(model_zoo::find(name)?);
         let origin = Origin {
             published: Some(variant.clone()),

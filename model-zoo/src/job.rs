@@ -212,6 +212,24 @@ impl Input {
         self.seq.max(self.src_seq)
     }
 
+    /// The first option whose size is another in `other`, with both sizes.
+    pub(crate) fn first_difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        let one = |size: Option<usize>| size.map_or_else(|| "none".into(), |size| size.to_string());
+        let image = |size: Option<[usize; 2]>| match size {
+            Some([height, width]) => format!("{height}x{width}"),
+            None => "none".into(),
+        };
+        [
+            ("--image", image(self.image), image(other.image)),
+            ("--seq", one(self.seq), one(other.seq)),
+            ("--src-seq", one(self.src_seq), one(other.src_seq)),
+            ("--classes", one(self.classes), one(other.classes)),
+            ("--vocab", one(self.vocab), one(other.vocab)),
+        ]
+        .into_iter()
+        .find(|(_, own, others)| own != others)
+    }
+
     /// The options whose sizes mean something here.
     pub fn applicable(&self) -> Vec<&'static str> {
         [

@@ -16,6 +16,7 @@ mod configured;
 mod error;
 mod job;
 mod lora;
+mod miniature;
 mod mixed;
 mod model;
 mod networks;
@@ -30,6 +31,7 @@ pub use configured::{Configured, PublishedTensor, PublishedTensors, published_te
 pub use error::Error;
 pub use job::{Input, Job, OptimizerKind, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
+pub use miniature::{Miniature, find_miniature, miniatures};
 pub use model::{Model, Recipe};
 pub use networks::{
     BertConfig, Network, check, find, frozen_paths, train, train_bert_classifier, variants,

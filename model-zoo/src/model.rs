@@ -16,7 +16,7 @@ pub struct Recipe {
     pub optimizer: OptimizerKind,
 }
 
-/// A network and its training step: a published one, or somebody's own.
+/// A network and its training step: a published one, one in miniature, or somebody's own.
 pub trait Model {
     /// What people call it.
     fn name(&self) -> &str;

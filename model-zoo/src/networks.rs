@@ -157,7 +157,7 @@ pub fn find(name: &str) -> Result<Variant, Error> {
 }
 
 /// `name` without what people leave out or type differently: `ResNet_50` is `resnet50`.
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| c.is_alphanumeric())
         .flat_map(char::to_lowercase)

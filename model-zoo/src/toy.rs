@@ -63,12 +63,19 @@ impl Losses {
         }
     }
 
+    /// Asserts that there are losses, and that all are finite.
+    pub fn assert_finite(&self) {
+        let losses = &self.losses;
+        assert!(!losses.is_empty());
+        assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+    }
+
     /// Asserts that all losses are finite and that the last is below the second: in the
     /// first step the parameters are drawn too, so that its batch is another one. If a
     /// step has several losses, `kind` says which of how many is looked at.
     pub fn assert_fall(&self, kind: Kind) {
+        self.assert_finite();
         let losses = &self.losses;
-        assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         let same: Vec<_> = losses.iter().skip(kind.which).step_by(kind.of).collect();
         let [_, first, .., last] = same[..] else {
             panic!("too few steps: {losses:?}");

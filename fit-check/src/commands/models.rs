@@ -1,17 +1,32 @@
 //! The zoo: variants, parameters, defaults, sources.
 
+use model_zoo::{Miniature, Variant};
+
 use super::FITS;
 use crate::cli;
 use crate::output;
 use crate::report::ModelReport;
 use crate::trouble::Trouble;
 
+/// The published network called `name`.
+fn published(name: &str) -> Result<Variant, Trouble> {
+    match model_zoo::find_miniature(name) {
+        None => Ok(model_zoo::find(name)?),
+        Some(Miniature { name, of, .. }) => {
+            let error = format!(
+                "{name} is not published: it is {} made so small that `verify` trains it in seconds",
+                of.name
+            );
+            Err(Trouble::new(error).hint(format!("fit-check models {}", of.name)))
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(raw: &cli::Models) -> anyhow::Result<u8> {
     let models: Vec<ModelReport> = match &raw.model {
         Some(name) => {
-            let variant = model_zoo::find(name).map_err(Trouble::from)?;
-            vec![ModelReport::from(&variant)]
+            vec![ModelReport::from(&published(name)?)]
         }
         None => model_zoo::variants()
             .iter()

@@ -555,6 +555,9 @@ impl Report for Vec<ModelReport> {
         let mut page = columns(&self.sheets()[0]);
         let hint = "fit-check models NAME shows recipe, sources and differences";
         let _ = writeln!(page, "\n  {}", styled(FAINT, hint));
+        let small: Vec<_> = model_zoo::miniatures().iter().map(|m| m.name).collect();
+        let small = format!("made small, for `verify`: {}", small.join(", "));
+        page += &indented(&small);
         page
     }
 

@@ -39,7 +39,11 @@ pub fn is_path(text: &str) -> bool {
         || text == ".."
         || text.ends_with(".safetensors")
         || text.ends_with(".json")
-        || (model_zoo::find(text).is_err() && Path::new(text).exists())
+        || (!is_of_the_zoo(text) && Path::new(text).exists())
+}
+
+fn is_of_the_zoo(name: &str) -> bool {
+    model_zoo::find(name).is_ok() || model_zoo::find_miniature(name).is_some()
 }
 
 impl Place {

@@ -14,6 +14,7 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{around, max_pool};
 use crate::classify::classify;
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How an [`AlexNet`] is made.
@@ -36,6 +37,15 @@ impl AlexNetConfig {
         Self {
             channels: [64, 192, 384, 256, 256],
             hidden: 4096,
+            classes,
+        }
+    }
+
+    /// A network for images of 63 x 63 and more.
+    fn mini(classes: usize) -> Self {
+        Self {
+            channels: [8, 16, 16, 16, 16],
+            hidden: 256,
             classes,
         }
     }
@@ -147,21 +157,36 @@ impl Network for AlexNet {
     }
 }
 
+impl InMiniature for AlexNet {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([64, 64]),
+            classes: Some(10),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("alexnet-mini", "alexnet", 4, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let network = AlexNetConfig::mini(job.classes()).init(device);
+        classify(network, job, device, steps, watcher, AlexNet::forward)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
 
-    const TINY: AlexNetConfig = AlexNetConfig {
-        channels: [8, 16, 16, 16, 16],
-        hidden: 256,
-        classes: 10,
-    };
-
     #[test]
     fn scores_have_a_row_for_each_image() {
         let device = toy::flex();
-        let scores = TINY.init(&device).forward(Tensor::zeros([2, 3, 63, 70], &device));
+        let scores = AlexNetConfig::mini(10).init(&device).forward(Tensor::zeros([2, 3, 63, 70], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }
 
@@ -177,7 +202,7 @@ mod tests {
             ..Request::default()
         };
         toy::falls("alexnet", &request, |job, device, steps, losses| {
-            classify(TINY.init(device), job, device, steps, losses, AlexNet::forward)
+            classify(AlexNetConfig::mini(10).init(device), job, device, steps, losses, AlexNet::forward)
         });
     }
 

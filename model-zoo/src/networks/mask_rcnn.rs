@@ -30,6 +30,7 @@ use super::Network;
 use super::resnet::{ResNet, ResNetConfig};
 use crate::blocks::binary_cross_entropy;
 use crate::classify::cross_entropy;
+use crate::miniature::{InMiniature, Miniature};
 use crate::trainee::frozen_where;
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
@@ -67,6 +68,23 @@ impl MaskRcnnConfig {
             anchors: 256,
             regions: 512,
             objects: 128,
+        }
+    }
+
+    /// A network on a backbone of one block a stage.
+    fn mini(classes: usize) -> Self {
+        Self {
+            body: ResNetConfig {
+                blocks: vec![1, 1, 1, 1],
+                width: 4,
+                ..ResNetConfig::published("resnet-50", None)
+            },
+            width: 8,
+            hidden: 16,
+            classes,
+            anchors: 8,
+            regions: 8,
+            objects: 4,
         }
     }
 
@@ -231,28 +249,33 @@ impl Network for MaskRcnn {
     }
 }
 
+impl InMiniature for MaskRcnn {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([64, 96]),
+            classes: Some(3),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("mask-rcnn-mini", "mask-rcnn-r50-fpn", 2, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = MaskRcnnConfig::mini(job.classes());
+        train(&config, job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::optim::GradientsParams;
 
     use super::*;
     use crate::{Request, find, toy};
-
-    fn tiny() -> MaskRcnnConfig {
-        MaskRcnnConfig {
-            body: ResNetConfig {
-                blocks: vec![1, 1, 1, 1],
-                width: 4,
-                ..ResNetConfig::published("resnet-50", None)
-            },
-            width: 8,
-            hidden: 16,
-            classes: 3,
-            anchors: 8,
-            regions: 8,
-            objects: 4,
-        }
-    }
 
     fn request() -> Request {
         Request {
@@ -270,7 +293,7 @@ mod tests {
     #[test]
     fn each_level_is_half_as_large() {
         let device = toy::flex();
-        let network = tiny().init(&device);
+        let network = MaskRcnnConfig::mini(3).init(&device);
         let stages = network.body.stages(Tensor::zeros([1, 3, 64, 128], &device));
         let sizes: Vec<_> = network
             .fpn
@@ -285,7 +308,7 @@ mod tests {
     fn trains() {
         let name = "mask-rcnn-r50-fpn";
         toy::falls(name, &request(), |job, device, steps, losses| {
-            train(&tiny(), job, device, steps, losses)
+            train(&MaskRcnnConfig::mini(3), job, device, steps, losses)
         });
     }
 
@@ -296,7 +319,7 @@ mod tests {
         let device = toy::flex().autodiff();
         let variant = find("mask-rcnn-r50-fpn").unwrap();
         let job = request().resolve(&variant).unwrap();
-        let config = tiny();
+        let config = MaskRcnnConfig::mini(3);
         let network = config.init(&device);
         let loss = network.loss(Targets::random(&config, &job, &device));
         let gradients = GradientsParams::from_grads(loss.backward(), &network);

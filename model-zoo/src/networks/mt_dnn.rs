@@ -21,6 +21,7 @@ use super::Network;
 use super::bert::{Bert, BertConfig};
 use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::tokens::{cross_entropy, fits, words};
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Times that an answer network looks at the sentences.
@@ -57,6 +58,21 @@ impl MtDnnConfig {
     pub fn large(vocab: usize) -> Self {
         Self {
             bert: BertConfig::large(vocab),
+            dropout: 0.1,
+        }
+    }
+
+    /// A network for sequences of 8 tokens.
+    fn mini(vocab: usize) -> Self {
+        Self {
+            bert: BertConfig {
+                d_model: 16,
+                layers: 2,
+                heads: 2,
+                d_ff: 32,
+                positions: 8,
+                ..BertConfig::base(vocab)
+            },
             dropout: 0.1,
         }
     }
@@ -272,26 +288,32 @@ impl Network for MtDnn {
     }
 }
 
+impl InMiniature for MtDnn {
+    fn miniature() -> Miniature {
+        let input = Input {
+            seq: Some(8),
+            vocab: Some(50),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("mt-dnn-mini", "mt-dnn-large", 2, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train_on(&MtDnnConfig::mini(job.vocab()), job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
     use crate::{Request, toy};
-
-    fn tiny() -> MtDnnConfig {
-        MtDnnConfig {
-            bert: BertConfig {
-                d_model: 16,
-                layers: 2,
-                heads: 2,
-                d_ff: 32,
-                positions: 8,
-                ..BertConfig::base(50)
-            },
-            dropout: 0.1,
-        }
-    }
 
     /// The table of the reference: BERT and eight heads, of which five answer networks.
     #[test]
@@ -308,7 +330,7 @@ mod tests {
     #[test]
     fn answers_are_likelihoods() {
         let device = toy::flex();
-        let network = tiny().init(&device);
+        let network = MtDnnConfig::mini(50).init(&device);
         let tokens = Tensor::random([3, 7, 16], Distribution::Default, &device);
         let answer = network.pairs[0].forward(tokens);
         assert_eq!(answer.dims(), [3, 3]);
@@ -327,7 +349,7 @@ mod tests {
             ..Request::default()
         };
         toy::falls("mt-dnn-large", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 6, losses)
+            train_on(&MtDnnConfig::mini(50), job, device, 6, losses)
         });
     }
 

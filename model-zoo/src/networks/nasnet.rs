@@ -22,6 +22,7 @@ use self::cell::{Cell, CellConfig, Fit, Kind};
 use self::convolutions::{norm, point};
 use super::Network;
 use crate::classify::{cross_entropy, labelled_images};
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// Weight of the auxiliary classifier's loss.
@@ -58,6 +59,18 @@ impl NasNetConfig {
             width: 168,
             cells: 6,
             auxiliary: [128, 768],
+            image,
+            classes,
+        }
+    }
+
+    /// A network of one normal cell a stage.
+    fn mini(image: [usize; 2], classes: usize) -> Self {
+        Self {
+            stem: 4,
+            width: 8,
+            cells: 1,
+            auxiliary: [4, 8],
             image,
             classes,
         }
@@ -271,26 +284,36 @@ impl Network for NasNet {
     }
 }
 
+impl InMiniature for NasNet {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([67, 67]),
+            classes: Some(10),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("nasnet-mini", "nasnet-a-large", 4, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let config = NasNetConfig::mini(job.image(), job.classes());
+        train(&config, job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
 
-    fn tiny(image: [usize; 2]) -> NasNetConfig {
-        NasNetConfig {
-            stem: 4,
-            width: 8,
-            cells: 1,
-            auxiliary: [4, 8],
-            image,
-            classes: 10,
-        }
-    }
-
     #[test]
     fn scores_have_a_row_for_each_image() {
         let device = toy::flex();
-        let network = tiny([67, 91]).init(&device);
+        let network = NasNetConfig::mini([67, 91], 10).init(&device);
         for scores in network.forward(Tensor::zeros([2, 3, 67, 91], &device)) {
             assert_eq!(scores.dims(), [2, 10]);
         }
@@ -316,7 +339,7 @@ mod tests {
             ..Request::default()
         };
         toy::falls("nasnet-a-large", &request, |job, device, steps, losses| {
-            train(&tiny([67, 67]), job, device, steps, losses)
+            train(&NasNetConfig::mini([67, 67], 10), job, device, steps, losses)
         });
     }
 

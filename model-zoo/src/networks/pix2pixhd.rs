@@ -24,6 +24,7 @@ use self::generator::{Generator, GeneratorConfig};
 use super::Network;
 use super::vgg::{Features, VGG_19};
 use crate::blocks::around;
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Weight of the feature matching and of the VGG loss (the reference's `lambda_feat`).
@@ -71,6 +72,28 @@ impl Pix2PixHdConfig {
                 scales,
             },
             vgg,
+        }
+    }
+
+    /// Networks for three labels, with so many blocks in the enhancer if there is one.
+    fn mini(enhancer: Option<usize>) -> Self {
+        let labels = 3;
+        Self {
+            labels,
+            generator: GeneratorConfig {
+                inputs: labels + 1,
+                width: 4,
+                halvings: 2,
+                blocks: 1,
+                enhancer,
+            },
+            discriminator: DiscriminatorConfig {
+                inputs: labels + 4,
+                width: 4,
+                halvings: 2,
+                scales: 2,
+            },
+            vgg: vec![(2, 2), (2, 2), (2, 4), (2, 4), (1, 4)],
         }
     }
 }
@@ -312,37 +335,35 @@ impl Network for Pix2PixHd {
     }
 }
 
+impl InMiniature for Pix2PixHd {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([64, 128]),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("pix2pixhd-mini", "pix2pixhd", 1, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train(&Pix2PixHdConfig::mini(Some(1)), job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
 
-    fn tiny(enhancer: Option<usize>) -> Pix2PixHdConfig {
-        let labels = 3;
-        Pix2PixHdConfig {
-            labels,
-            generator: GeneratorConfig {
-                inputs: labels + 1,
-                width: 4,
-                halvings: 2,
-                blocks: 1,
-                enhancer,
-            },
-            discriminator: DiscriminatorConfig {
-                inputs: labels + 4,
-                width: 4,
-                halvings: 2,
-                scales: 2,
-            },
-            vgg: vec![(2, 2), (2, 2), (2, 4), (2, 4), (1, 4)],
-        }
-    }
-
     #[test]
     fn an_image_is_as_large_as_its_map() {
         let device = toy::flex();
         for enhancer in [None, Some(1)] {
-            let generator = tiny(enhancer).generator.init(&device);
+            let generator = Pix2PixHdConfig::mini(enhancer).generator.init(&device);
             let images = generator.forward(Tensor::zeros([1, 4, 32, 64], &device));
             assert_eq!(images.dims(), [1, 3, 32, 64]);
         }
@@ -368,7 +389,7 @@ mod tests {
             };
             let of_the_generator = toy::Kind { which: 0, of: 2 };
             toy::one_falls(of_the_generator, name, &request, |job, device, steps, losses| {
-                train(&tiny(enhancer), job, device, steps, losses)
+                train(&Pix2PixHdConfig::mini(enhancer), job, device, steps, losses)
             });
         }
     }
@@ -376,7 +397,7 @@ mod tests {
     #[test]
     fn vgg_weighs_what_is_published_and_learns_nothing() {
         let device = toy::flex().autodiff();
-        let vgg = Features::new(&tiny(None).vgg, false, &device).no_grad();
+        let vgg = Features::new(&Pix2PixHdConfig::mini(None).vgg, false, &device).no_grad();
         let images = Tensor::<4>::zeros([1, 3, 32, 32], &device).require_grad();
         let loss = total(
             vgg.first_of_each_stage(images.clone())

@@ -27,6 +27,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use self::discriminator::{Discriminator, GROUP};
 use self::generator::Generator;
 use super::Network;
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Weight of the R1 penalty.
@@ -78,6 +79,15 @@ impl StyleGanConfig {
         (self.base >> (level + 1)).min(self.most)
     }
 }
+
+/// Networks for images of 32 x 32.
+const MINI: StyleGanConfig = StyleGanConfig {
+    side: 32,
+    latent: 16,
+    base: 128,
+    most: 16,
+    fused_from: 16,
+};
 
 /// `average`, which knows no gradients, moved towards `module`; if there is none yet, from
 /// the module itself.
@@ -264,18 +274,29 @@ impl Network for StyleGan {
     }
 }
 
+impl InMiniature for StyleGan {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([MINI.side; 2]),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("stylegan-mini", "stylegan", 4, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train(&MINI, job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
-
-    const TINY: StyleGanConfig = StyleGanConfig {
-        side: 32,
-        latent: 16,
-        base: 128,
-        most: 16,
-        fused_from: 16,
-    };
 
     /// Table of the reference: 512 channels up to 32x32, 16 at 1024x1024.
     #[test]
@@ -290,10 +311,10 @@ mod tests {
     #[test]
     fn images_are_made_and_judged() {
         let device = toy::flex();
-        let noises = [(); 2].map(|()| Tensor::ones([2, TINY.latent], &device));
-        let images = Generator::new(&TINY, &device).forward(noises);
+        let noises = [(); 2].map(|()| Tensor::ones([2, MINI.latent], &device));
+        let images = Generator::new(&MINI, &device).forward(noises);
         assert_eq!(images.dims(), [2, 3, 32, 32]);
-        let scores = Discriminator::new(&TINY, &device).forward(images);
+        let scores = Discriminator::new(&MINI, &device).forward(images);
         assert_eq!(scores.dims(), [2, 1]);
     }
 
@@ -305,7 +326,7 @@ mod tests {
         };
         let of_the_discriminator = toy::Kind { which: 0, of: 2 };
         toy::one_falls(of_the_discriminator, "stylegan", &request, |job, device, steps, losses| {
-            train(&TINY, job, device, steps, losses)
+            train(&MINI, job, device, steps, losses)
         });
     }
 

@@ -23,6 +23,7 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 use super::Network;
 use crate::blocks::adaptive::{Adaptive, AdaptiveConfig};
 use crate::blocks::attention::{join_heads, split_heads};
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// How a [`TransformerXl`] is made.
@@ -77,6 +78,22 @@ impl TransformerXlConfig {
             d_ff: 4096,
             dropout: 0.2,
             attention_dropout: 0.2,
+        }
+    }
+
+    /// A network of 30 words; their vectors get narrower with each cluster by `narrowing`.
+    fn mini(narrowing: usize) -> Self {
+        Self {
+            words: AdaptiveConfig {
+                ends: vec![6, 12, 30],
+                d_model: 16,
+                narrowing,
+            },
+            layers: 2,
+            heads: 2,
+            d_head: 6,
+            d_ff: 32,
+            ..Self::base()
         }
     }
 
@@ -359,25 +376,29 @@ impl Network for TransformerXl {
     }
 }
 
+impl InMiniature for TransformerXl {
+    fn miniature() -> Miniature {
+        let input = Input {
+            seq: Some(5),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("transformer-xl-mini", "transformer-xl-base", 3, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train_on(&TransformerXlConfig::mini(1), job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
-
-    fn tiny(narrowing: usize) -> TransformerXlConfig {
-        TransformerXlConfig {
-            words: AdaptiveConfig {
-                ends: vec![6, 12, 30],
-                d_model: 16,
-                narrowing,
-            },
-            layers: 2,
-            heads: 2,
-            d_head: 6,
-            d_ff: 32,
-            ..TransformerXlConfig::base()
-        }
-    }
 
     /// By hand: with two queries and three keys, the first row moves by one.
     #[test]
@@ -393,7 +414,7 @@ mod tests {
     #[test]
     fn words_keep_their_places_and_leave_a_memory() {
         let device = toy::flex();
-        let config = tiny(1);
+        let config = TransformerXlConfig::mini(1);
         let (hidden, memories) = config.init(&device).forward(
             Tensor::zeros([3, 4, 16], &device),
             config.memories(3, 5, &device),
@@ -415,7 +436,7 @@ mod tests {
         };
         for narrowing in [1, 4] {
             toy::falls("transformer-xl-base", &request, |job, device, _, losses| {
-                train_on(&tiny(narrowing), job, device, 8, losses)
+                train_on(&TransformerXlConfig::mini(narrowing), job, device, 8, losses)
             });
         }
     }

@@ -15,6 +15,7 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{conv, max_pool};
 use crate::classify::classify;
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`Vgg`] is made.
@@ -51,6 +52,16 @@ impl VggConfig {
             stages: stages.to_vec(),
             batch_norm: name.ends_with("-bn"),
             hidden: 4096,
+            classes,
+        }
+    }
+
+    /// A network for images of 32 x 32 and more.
+    fn mini(batch_norm: bool, classes: usize) -> Self {
+        Self {
+            stages: vec![(1, 16), (1, 16), (1, 16), (1, 16), (2, 16)],
+            batch_norm,
+            hidden: 256,
             classes,
         }
     }
@@ -231,24 +242,36 @@ impl Network for Vgg {
     }
 }
 
+impl InMiniature for Vgg {
+    fn miniature() -> Miniature {
+        let input = Input {
+            image: Some([32, 32]),
+            classes: Some(10),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("vgg-mini", "vgg-16", 4, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        let network = VggConfig::mini(false, job.classes()).init(device);
+        classify(network, job, device, steps, watcher, Vgg::forward)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
 
-    fn tiny(batch_norm: bool) -> VggConfig {
-        VggConfig {
-            stages: vec![(1, 16), (1, 16), (1, 16), (1, 16), (2, 16)],
-            batch_norm,
-            hidden: 256,
-            classes: 10,
-        }
-    }
-
     #[test]
     fn scores_have_a_row_for_each_image() {
         let device = toy::flex();
-        let network = tiny(false).init(&device);
+        let network = VggConfig::mini(false, 10).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 40], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }
@@ -266,7 +289,7 @@ mod tests {
         };
         for (name, batch_norm) in [("vgg-16", false), ("vgg-16-bn", true)] {
             toy::falls(name, &request, |job, device, steps, losses| {
-                let network = tiny(batch_norm).init(device);
+                let network = VggConfig::mini(batch_norm, 10).init(device);
                 classify(network, job, device, steps, losses, Vgg::forward)
             });
         }

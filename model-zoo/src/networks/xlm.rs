@@ -25,6 +25,7 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::tokens::{cross_entropy, positions, tied_scores, words};
 use crate::blocks::transformer::{decoder, encoder};
+use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// How an [`Xlm`] is made.
@@ -63,6 +64,18 @@ impl XlmConfig {
             d_ff: 4096,
             dropout: 0.1,
             epsilon: 1e-12,
+        }
+    }
+
+    /// A network for sentences of 8 words.
+    fn mini(vocab: usize) -> Self {
+        Self {
+            positions: 16,
+            d_model: 16,
+            layers: 2,
+            heads: 2,
+            d_ff: 32,
+            ..Self::new(vocab)
         }
     }
 
@@ -288,21 +301,30 @@ impl Network for Xlm {
     }
 }
 
+impl InMiniature for Xlm {
+    fn miniature() -> Miniature {
+        let input = Input {
+            seq: Some(8),
+            vocab: Some(40),
+            ..Input::default()
+        };
+        Miniature::new::<Self>("xlm-mini", "xlm-mt-en-fr", 2, input)
+    }
+
+    fn train_miniature<W: Watcher>(
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        watcher: &mut W,
+    ) -> Result<(), W::Stop> {
+        train_on(&XlmConfig::mini(job.vocab()), job, device, steps, watcher)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Request, toy};
-
-    fn tiny() -> XlmConfig {
-        XlmConfig {
-            positions: 16,
-            d_model: 16,
-            layers: 2,
-            heads: 2,
-            d_ff: 32,
-            ..XlmConfig::new(40)
-        }
-    }
 
     /// The table of the reference: each side with its output bias.
     #[test]
@@ -323,7 +345,7 @@ mod tests {
     #[test]
     fn a_translation_has_its_full_length() {
         let device = toy::flex().autodiff();
-        let network = tiny().init(&device);
+        let network = XlmConfig::mini(40).init(&device);
         let translation = network.translate((words(3, 8, &device), 0), 1, 12);
         assert_eq!(translation.dims(), [3, 12]);
     }
@@ -339,7 +361,7 @@ mod tests {
             ..Request::default()
         };
         toy::falls("xlm-mt-en-fr", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 2, losses)
+            train_on(&XlmConfig::mini(40), job, device, 2, losses)
         });
     }
 
