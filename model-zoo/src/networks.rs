@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 
+use crate::miniature::miniatures;
 use crate::{Error, Job, Variant, Watcher};
 
 /// One architecture: what every file of the zoo provides.
@@ -139,14 +140,10 @@ pub fn find(name: &str) -> Result<Variant, Error> {
     if let Some(found) = all.iter().find(|variant| plain(variant.name) == wanted) {
         return Ok(found.clone());
     }
-    let mut nearest: Vec<_> = all
-        .iter()
-        .map(|variant| {
-            (
-                strsim::jaro_winkler(&plain(variant.name), &wanted),
-                variant.name,
-            )
-        })
+    let small = miniatures().into_iter().map(|miniature| miniature.name);
+    let names = all.iter().map(|variant| variant.name).chain(small);
+    let mut nearest: Vec<_> = names
+        .map(|name| (strsim::jaro_winkler(&plain(name), &wanted), name))
         .filter(|(similarity, _)| *similarity > 0.7)
         .collect();
     nearest.sort_by(|a, b| b.0.total_cmp(&a.0));
