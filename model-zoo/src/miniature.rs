@@ -1,9 +1,10 @@
 //! Networks made so small that any device trains a step of them in seconds.
 //!
 //! Published widths can be too much for a device on which one only wants to see that a step comes
-//! out as estimated: VGG has a tensor of 392 MiB at any image size. A miniature is the same code
-//! with other numbers. Those networks have one whose published variants are too large for a
-//! software device at every size.
+//! out as estimated: VGG has a tensor of 392 MiB at any image size, and NASNet takes a software
+//! device minutes. A miniature is the same code with other numbers. The networks have one whose
+//! published variants are too large or too slow for such a device, at the smallest size that they
+//! have.
 
 use burn::tensor::Device;
 

@@ -9,6 +9,9 @@ use crate::output::page::grouped;
 use crate::output::{Sheet, markdown};
 use crate::records::Record;
 
+/// What records of hardware are called.
+const GPU: &str = "GPU";
+
 /// What a person wrote.
 const FRAME: &str = include_str!("accuracy.md");
 
@@ -21,12 +24,15 @@ pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
         false => format!("{} of {} records are of GPUs.", hardware.len(), records.len()),
     };
     let mut summary = Vec::new();
-    for (kind, records) in [("software device", software), ("GPU", hardware)] {
+    for (kind, records) in [("software device", software), (GPU, hardware)] {
         for mode in [Mode::Real, Mode::DryRun] {
             let of_mode = records.iter().filter(|record| record.mode == mode);
+            // That nothing was measured of GPUs is said quantity by quantity.
+            let said_anyway = kind == GPU && mode == Mode::Real;
             summary.extend(summarized(
                 &format!("{kind}, {mode}"),
                 &of_mode.copied().collect::<Vec<_>>(),
+                said_anyway,
             ));
         }
     }
@@ -85,8 +91,8 @@ fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)
     record.estimated.beside(&record.measured)
 }
 
-/// A row for each quantity that `records` have.
-fn summarized(what: &str, records: &[&Record]) -> Vec<Vec<String>> {
+/// A row for each quantity that `records` have, or for each that there is.
+fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
     let rows = QUANTITIES.iter().filter_map(|(name, of)| {
         let cases: Vec<_> = records.iter().flat_map(|record| of(record)).collect();
         let mut errors: Vec<f64> = cases
@@ -96,7 +102,11 @@ fn summarized(what: &str, records: &[&Record]) -> Vec<Vec<String>> {
             })
             .collect();
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
-        let worst = errors.last()?;
+        let Some(worst) = errors.last() else {
+            let nothing = ["0", "0", "-", "-", "0"].map(String::from);
+            let named = [what.to_string(), (*name).to_string()];
+            return each.then(|| named.into_iter().chain(nothing).collect());
+        };
         Some(vec![
             what.to_string(),
             (*name).to_string(),
