@@ -14,7 +14,7 @@ fn published(name: &str) -> Result<Variant, Trouble> {
         None => Ok(model_zoo::find(name)?),
         Some(Miniature { name, of, .. }) => {
             let error = format!(
-                "{name} is not published: it is {} made so small that `verify` trains it in seconds",
+                "{name} is not published: it is {} made small, for `verify`",
                 of.name
             );
             Err(Trouble::new(error).hint(format!("fit-check models {}", of.name)))

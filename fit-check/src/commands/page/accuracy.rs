@@ -131,6 +131,8 @@ fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
 fn percent(error: f64) -> String {
     match error {
         0.0 => "0".into(),
+        // What two digits would call nothing.
+        error if error.abs() < 5e-5 => format!("{:+.4} %", error * 100.0),
         error => format!("{:+.2} %", error * 100.0),
     }
 }
