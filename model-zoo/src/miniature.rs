@@ -8,14 +8,14 @@
 
 use burn::tensor::Device;
 
-use crate::networks::{self, Network, alexnet, mask_rcnn, mt_dnn, nasnet, pix2pixhd, stylegan};
-use crate::networks::{transformer_xl, vgg, xlm};
+use crate::networks;
 use crate::{Error, Input, Job, Model, Recipe, Variant, Watcher};
 
 /// A network made small: nothing about it is published.
 #[derive(Clone, Debug)]
 pub struct Miniature {
-    /// The name by which people ask for it, for instance `vgg-mini`.
+    /// The name by which people ask for it, for instance `vgg-mini`; in the file of its network
+    /// stands what it is made of.
     pub name: &'static str,
     /// The published network that it is like.
     pub of: Variant,
@@ -24,18 +24,10 @@ pub struct Miniature {
 }
 
 impl Miniature {
-    /// The one called `name`, of the variant `of` its network, trained on `batch` samples of
+    /// The one called `name`, of the published network called `of`, trained on `batch` samples of
     /// `input` with the published optimizer.
-    pub(crate) fn new<N: Network>(
-        name: &'static str,
-        of: &str,
-        batch: usize,
-        input: Input,
-    ) -> Self {
-        let mut variants = N::variants().into_iter();
-        let of = variants
-            .find(|variant| variant.name == of)
-            .expect("a variant of this network");
+    fn new(name: &'static str, of: &str, batch: usize, input: Input) -> Self {
+        let of = networks::find(of).expect("a variant of the zoo");
         let recipe = Recipe {
             input,
             batch,
@@ -45,58 +37,47 @@ impl Miniature {
     }
 }
 
-/// A network of which there is a miniature.
-pub(crate) trait InMiniature: Network {
-    /// What it is called, and how it is trained.
-    fn miniature() -> Miniature;
-
-    /// As [`Network::train`], of the miniature.
-    ///
-    /// # Errors
-    ///
-    /// What the watcher stopped with.
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop>;
-}
-
-macro_rules! miniatures {
-    ($($file:ident :: $network:ident),+ $(,)?) => {
-        /// Every miniature.
-        pub fn miniatures() -> Vec<Miniature> {
-            vec![$(<$file::$network as InMiniature>::miniature()),+]
-        }
-
-        fn train<W: Watcher>(
-            miniature: &Miniature,
-            job: &Job,
-            device: &Device,
-            steps: usize,
-            watcher: &mut W,
-        ) -> Result<(), W::Stop> {
-            match miniature.of.file {
-                $(stringify!($file) => {
-                    <$file::$network as InMiniature>::train_miniature(job, device, steps, watcher)
-                })+
-                other => unreachable!("{other} has no miniature"),
-            }
-        }
+/// Every miniature.
+pub fn miniatures() -> Vec<Miniature> {
+    let input = Input::default();
+    let image = |height, width| Input {
+        image: Some([height, width]),
+        ..input
     };
-}
-
-miniatures! {
-    transformer_xl::TransformerXl,
-    xlm::Xlm,
-    mt_dnn::MtDnn,
-    vgg::Vgg,
-    alexnet::AlexNet,
-    pix2pixhd::Pix2PixHd,
-    nasnet::NasNet,
-    mask_rcnn::MaskRcnn,
-    stylegan::StyleGan,
+    let classes = |classes, image: Input| Input {
+        classes: Some(classes),
+        ..image
+    };
+    let seq = |seq| Input {
+        seq: Some(seq),
+        ..input
+    };
+    let vocab = |vocab, seq: Input| Input {
+        vocab: Some(vocab),
+        ..seq
+    };
+    let mini = Miniature::new;
+    vec![
+        mini("transformer-xl-mini", "transformer-xl-base", 3, seq(5)),
+        mini("xlm-mini", "xlm-mt-en-fr", 2, vocab(40, seq(8))),
+        mini("mt-dnn-mini", "mt-dnn-large", 2, vocab(50, seq(8))),
+        mini("vgg-mini", "vgg-16", 4, classes(10, image(32, 32))),
+        mini("alexnet-mini", "alexnet", 4, classes(10, image(64, 64))),
+        mini("pix2pixhd-mini", "pix2pixhd", 1, image(64, 128)),
+        mini(
+            "nasnet-mini",
+            "nasnet-a-large",
+            4,
+            classes(10, image(67, 67)),
+        ),
+        mini(
+            "mask-rcnn-mini",
+            "mask-rcnn-r50-fpn",
+            2,
+            classes(3, image(64, 96)),
+        ),
+        mini("stylegan-mini", "stylegan", 4, image(32, 32)),
+    ]
 }
 
 /// The miniature called `name`, whatever its capitals and separators, if there is one.
@@ -137,7 +118,11 @@ impl Model for Miniature {
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        train(self, job, device, steps, watcher)
+        let variant = Variant {
+            name: self.name,
+            ..self.of.clone()
+        };
+        networks::train(&variant, job, device, steps, watcher)
     }
 }
 

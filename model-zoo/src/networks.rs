@@ -26,7 +26,8 @@ pub trait Network {
     }
 
     /// Trains `variant` on `device` for `steps` optimizer steps, or rounds of them where
-    /// the recipe goes from one loss to the next.
+    /// the recipe goes from one loss to the next. A [miniature](crate::Miniature) is one that has
+    /// a name of its own.
     ///
     /// The device is an autodiff device whose float type is already the one that
     /// `job.precision` asks for. What is in the batch does not matter to memory;

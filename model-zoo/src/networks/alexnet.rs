@@ -14,7 +14,6 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{around, max_pool};
 use crate::classify::classify;
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How an [`AlexNet`] is made.
@@ -146,34 +145,17 @@ impl Network for AlexNet {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let network = AlexNetConfig::published(job.classes()).init(device);
-        classify(network, job, device, steps, watcher, AlexNet::forward)
-    }
-}
-
-impl InMiniature for AlexNet {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([64, 64]),
-            classes: Some(10),
-            ..Input::default()
+        let config = match variant.name {
+            "alexnet-mini" => AlexNetConfig::mini(job.classes()),
+            _ => AlexNetConfig::published(job.classes()),
         };
-        Miniature::new::<Self>("alexnet-mini", "alexnet", 4, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        let network = AlexNetConfig::mini(job.classes()).init(device);
+        let network = config.init(device);
         classify(network, job, device, steps, watcher, AlexNet::forward)
     }
 }

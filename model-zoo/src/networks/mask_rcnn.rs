@@ -30,7 +30,6 @@ use super::Network;
 use super::resnet::{ResNet, ResNetConfig};
 use crate::blocks::binary_cross_entropy;
 use crate::classify::cross_entropy;
-use crate::miniature::{InMiniature, Miniature};
 use crate::trainee::frozen_where;
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
@@ -238,34 +237,16 @@ impl Network for MaskRcnn {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let config = MaskRcnnConfig::published(job.classes());
-        train(&config, job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for MaskRcnn {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([64, 96]),
-            classes: Some(3),
-            ..Input::default()
+        let config = match variant.name {
+            "mask-rcnn-mini" => MaskRcnnConfig::mini(job.classes()),
+            _ => MaskRcnnConfig::published(job.classes()),
         };
-        Miniature::new::<Self>("mask-rcnn-mini", "mask-rcnn-r50-fpn", 2, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        let config = MaskRcnnConfig::mini(job.classes());
         train(&config, job, device, steps, watcher)
     }
 }

@@ -21,7 +21,6 @@ use super::Network;
 use super::bert::{Bert, BertConfig};
 use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::tokens::{cross_entropy, fits, words};
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Times that an answer network looks at the sentences.
@@ -278,33 +277,17 @@ impl Network for MtDnn {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        train_on(&MtDnnConfig::large(job.vocab()), job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for MtDnn {
-    fn miniature() -> Miniature {
-        let input = Input {
-            seq: Some(8),
-            vocab: Some(50),
-            ..Input::default()
+        let config = match variant.name {
+            "mt-dnn-mini" => MtDnnConfig::mini(job.vocab()),
+            _ => MtDnnConfig::large(job.vocab()),
         };
-        Miniature::new::<Self>("mt-dnn-mini", "mt-dnn-large", 2, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train_on(&MtDnnConfig::mini(job.vocab()), job, device, steps, watcher)
+        train_on(&config, job, device, steps, watcher)
     }
 }
 

@@ -22,7 +22,6 @@ use self::cell::{Cell, CellConfig, Fit, Kind};
 use self::convolutions::{norm, point};
 use super::Network;
 use crate::classify::{cross_entropy, labelled_images};
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// Weight of the auxiliary classifier's loss.
@@ -273,34 +272,16 @@ impl Network for NasNet {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let config = NasNetConfig::published(job.image(), job.classes());
-        train(&config, job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for NasNet {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([67, 67]),
-            classes: Some(10),
-            ..Input::default()
+        let config = match variant.name {
+            "nasnet-mini" => NasNetConfig::mini(job.image(), job.classes()),
+            _ => NasNetConfig::published(job.image(), job.classes()),
         };
-        Miniature::new::<Self>("nasnet-mini", "nasnet-a-large", 4, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        let config = NasNetConfig::mini(job.image(), job.classes());
         train(&config, job, device, steps, watcher)
     }
 }

@@ -24,7 +24,6 @@ use self::generator::{Generator, GeneratorConfig};
 use super::Network;
 use super::vgg::{Features, VGG_19};
 use crate::blocks::around;
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Weight of the feature matching and of the VGG loss (the reference's `lambda_feat`).
@@ -330,27 +329,11 @@ impl Network for Pix2PixHd {
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let config = Pix2PixHdConfig::published(variant.name);
-        train(&config, job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for Pix2PixHd {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([64, 128]),
-            ..Input::default()
+        let config = match variant.name {
+            "pix2pixhd-mini" => Pix2PixHdConfig::mini(Some(1)),
+            name => Pix2PixHdConfig::published(name),
         };
-        Miniature::new::<Self>("pix2pixhd-mini", "pix2pixhd", 1, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train(&Pix2PixHdConfig::mini(Some(1)), job, device, steps, watcher)
+        train(&config, job, device, steps, watcher)
     }
 }
 

@@ -27,7 +27,6 @@ use burn::tensor::{Device, Distribution, Tensor};
 use self::discriminator::{Discriminator, GROUP};
 use self::generator::Generator;
 use super::Network;
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// Weight of the R1 penalty.
@@ -69,6 +68,17 @@ impl StyleGanConfig {
         }
     }
 
+    /// Networks whose maps have 16 channels at most.
+    fn mini(side: usize) -> Self {
+        Self {
+            side,
+            latent: 16,
+            base: 128,
+            most: 16,
+            fused_from: 16,
+        }
+    }
+
     /// Resolutions from 4x4 to that of the images.
     fn levels(&self) -> usize {
         self.side.ilog2() as usize - 1
@@ -79,15 +89,6 @@ impl StyleGanConfig {
         (self.base >> (level + 1)).min(self.most)
     }
 }
-
-/// Networks for images of 32 x 32.
-const MINI: StyleGanConfig = StyleGanConfig {
-    side: 32,
-    latent: 16,
-    base: 128,
-    most: 16,
-    fused_from: 16,
-};
 
 /// `average`, which knows no gradients, moved towards `module`; if there is none yet, from
 /// the module itself.
@@ -263,33 +264,18 @@ impl Network for StyleGan {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
         let [side, _] = job.image();
-        train(&StyleGanConfig::published(side), job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for StyleGan {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([MINI.side; 2]),
-            ..Input::default()
+        let config = match variant.name {
+            "stylegan-mini" => StyleGanConfig::mini(side),
+            _ => StyleGanConfig::published(side),
         };
-        Miniature::new::<Self>("stylegan-mini", "stylegan", 4, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train(&MINI, job, device, steps, watcher)
+        train(&config, job, device, steps, watcher)
     }
 }
 
@@ -311,10 +297,11 @@ mod tests {
     #[test]
     fn images_are_made_and_judged() {
         let device = toy::flex();
-        let noises = [(); 2].map(|()| Tensor::ones([2, MINI.latent], &device));
-        let images = Generator::new(&MINI, &device).forward(noises);
+        let config = StyleGanConfig::mini(32);
+        let noises = [(); 2].map(|()| Tensor::ones([2, config.latent], &device));
+        let images = Generator::new(&config, &device).forward(noises);
         assert_eq!(images.dims(), [2, 3, 32, 32]);
-        let scores = Discriminator::new(&MINI, &device).forward(images);
+        let scores = Discriminator::new(&config, &device).forward(images);
         assert_eq!(scores.dims(), [2, 1]);
     }
 
@@ -326,7 +313,7 @@ mod tests {
         };
         let of_the_discriminator = toy::Kind { which: 0, of: 2 };
         toy::one_falls(of_the_discriminator, "stylegan", &request, |job, device, steps, losses| {
-            train(&MINI, job, device, steps, losses)
+            train(&StyleGanConfig::mini(32), job, device, steps, losses)
         });
     }
 

@@ -23,7 +23,6 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 use super::Network;
 use crate::blocks::adaptive::{Adaptive, AdaptiveConfig};
 use crate::blocks::attention::{join_heads, split_heads};
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
 
 /// How a [`TransformerXl`] is made.
@@ -370,28 +369,10 @@ impl Network for TransformerXl {
     ) -> Result<(), W::Stop> {
         let config = match variant.name {
             "transformer-xl-large" => TransformerXlConfig::large(),
+            "transformer-xl-mini" => TransformerXlConfig::mini(1),
             _ => TransformerXlConfig::base(),
         };
         train_on(&config, job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for TransformerXl {
-    fn miniature() -> Miniature {
-        let input = Input {
-            seq: Some(5),
-            ..Input::default()
-        };
-        Miniature::new::<Self>("transformer-xl-mini", "transformer-xl-base", 3, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train_on(&TransformerXlConfig::mini(1), job, device, steps, watcher)
     }
 }
 

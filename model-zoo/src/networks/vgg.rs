@@ -15,7 +15,6 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{conv, max_pool};
 use crate::classify::classify;
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
 
 /// How a [`Vgg`] is made.
@@ -237,28 +236,11 @@ impl Network for Vgg {
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        let network = VggConfig::published(variant.name, job.classes()).init(device);
-        classify(network, job, device, steps, watcher, Vgg::forward)
-    }
-}
-
-impl InMiniature for Vgg {
-    fn miniature() -> Miniature {
-        let input = Input {
-            image: Some([32, 32]),
-            classes: Some(10),
-            ..Input::default()
+        let config = match variant.name {
+            "vgg-mini" => VggConfig::mini(false, job.classes()),
+            name => VggConfig::published(name, job.classes()),
         };
-        Miniature::new::<Self>("vgg-mini", "vgg-16", 4, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        let network = VggConfig::mini(false, job.classes()).init(device);
+        let network = config.init(device);
         classify(network, job, device, steps, watcher, Vgg::forward)
     }
 }

@@ -25,7 +25,6 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::tokens::{cross_entropy, positions, tied_scores, words};
 use crate::blocks::transformer::{decoder, encoder};
-use crate::miniature::{InMiniature, Miniature};
 use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
 
 /// How an [`Xlm`] is made.
@@ -291,33 +290,17 @@ impl Network for Xlm {
     }
 
     fn train<W: Watcher>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         watcher: &mut W,
     ) -> Result<(), W::Stop> {
-        train_on(&XlmConfig::new(job.vocab()), job, device, steps, watcher)
-    }
-}
-
-impl InMiniature for Xlm {
-    fn miniature() -> Miniature {
-        let input = Input {
-            seq: Some(8),
-            vocab: Some(40),
-            ..Input::default()
+        let config = match variant.name {
+            "xlm-mini" => XlmConfig::mini(job.vocab()),
+            _ => XlmConfig::new(job.vocab()),
         };
-        Miniature::new::<Self>("xlm-mini", "xlm-mt-en-fr", 2, input)
-    }
-
-    fn train_miniature<W: Watcher>(
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train_on(&XlmConfig::mini(job.vocab()), job, device, steps, watcher)
+        train_on(&config, job, device, steps, watcher)
     }
 }
 
