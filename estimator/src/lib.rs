@@ -38,5 +38,5 @@ pub use simulated_card::{
     Account, AccountError, Assignment, Bytes, Choice, Ending, Favour, Phase, Shaders, SizeError,
     Tuning, listen, record,
 };
-pub use tensor::{TensorBuffer, buffer_of};
+pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
 pub use workbench::Workbench;

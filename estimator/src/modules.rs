@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Int, Tensor};
 
 use crate::Bytes;
 use crate::record::Layer;
-use crate::tensor::{TensorBuffer, buffer_of};
+use crate::tensor::{BufferHandle, handle_of};
 
 /// What a tensor of a module is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct ModuleTensor {
     /// Bytes of the elements; none while it does not exist.
     pub bytes: Bytes,
     /// The buffer that it is in, once it exists.
-    pub buffer: Option<TensorBuffer>,
+    pub handle: Option<BufferHandle>,
 }
 
 /// Shows every tensor of `module` to `see`, without creating any; `name` is put before
@@ -73,10 +73,10 @@ impl<F: FnMut(ModuleTensor)> Walk<F> {
         &mut self,
         id: ParamId,
         elements: usize,
-        tensor: Option<(bool, usize, Option<TensorBuffer>)>,
+        tensor: Option<(bool, usize, Option<BufferHandle>)>,
     ) {
         let name = self.path.last().map_or("", |(name, _)| name);
-        let (trainable, size, buffer) = tensor.unwrap_or((true, 0, None));
+        let (trainable, size, handle) = tensor.unwrap_or((true, 0, None));
         let kind = match trainable {
             true => Kind::Trainable,
             false if name.starts_with(STATISTIC) => Kind::Statistic,
@@ -89,7 +89,7 @@ impl<F: FnMut(ModuleTensor)> Walk<F> {
             kind,
             elements: elements as u64,
             bytes: Bytes((elements * size) as u64),
-            buffer,
+            handle,
         });
     }
 }
@@ -107,7 +107,7 @@ impl<F: FnMut(ModuleTensor)> ModuleVisitor for Walk<F> {
         let tensor = param.is_initialized().then(|| {
             let tensor = param.val();
             let size = tensor.dtype().size();
-            (tensor.is_require_grad(), size, buffer_of(&tensor))
+            (tensor.is_require_grad(), size, handle_of(&tensor))
         });
         self.show(param.id, param.lazy_shape().num_elements(), tensor);
     }
@@ -115,7 +115,7 @@ impl<F: FnMut(ModuleTensor)> ModuleVisitor for Walk<F> {
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
         let tensor = param.is_initialized().then(|| {
             let tensor = param.val();
-            (false, tensor.dtype().size(), buffer_of(&tensor))
+            (false, tensor.dtype().size(), handle_of(&tensor))
         });
         self.show(param.id, param.lazy_shape().num_elements(), tensor);
     }
@@ -123,7 +123,7 @@ impl<F: FnMut(ModuleTensor)> ModuleVisitor for Walk<F> {
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
         let tensor = param.is_initialized().then(|| {
             let tensor = param.val();
-            (false, tensor.dtype().size(), buffer_of(&tensor))
+            (false, tensor.dtype().size(), handle_of(&tensor))
         });
         self.show(param.id, param.lazy_shape().num_elements(), tensor);
     }

@@ -69,7 +69,7 @@ impl Run {
         visit_tensors(name, module, |tensor| {
             let known = (tensor.kind, tensor.elements, tensor.bytes);
             self.parameters.insert(tensor.id, known);
-            if let Some(buffer) = tensor.buffer {
+            if let Some(buffer) = tensor.handle.map(|handle| handle.buffer()) {
                 let layer = self.shared.recorder().layer(tensor.layer.clone());
                 let role = match tensor.kind {
                     Kind::Statistic => Role::Buffer(layer),

@@ -18,26 +18,55 @@ pub struct TensorBuffer {
     pub bytes: Bytes,
 }
 
-/// The buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is
-/// computed for it, and nothing is kept alive by it.
-pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<TensorBuffer> {
-    match tensor.clone().into_dispatch().kind {
-        DispatchTensorKind::Cube(tensor) => Some(cube_buffer(tensor)),
-        DispatchTensorKind::Autodiff(inner) => match *inner {
-            DispatchTensorKind::Cube(tensor) => Some(cube_buffer(tensor)),
-            _ => None,
-        },
-        _ => None,
+/// A hold on the buffer under a tensor, which is in use for as long as this is there.
+#[derive(Clone, Debug)]
+pub struct BufferHandle(CubeTensor);
+
+impl BufferHandle {
+    /// The buffer.
+    pub fn buffer(&self) -> TensorBuffer {
+        TensorBuffer {
+            id: self.0.handle.memory.descriptor().id.value,
+            bytes: Bytes(self.0.handle.size()),
+        }
     }
 }
 
+/// Whether what should have written to `handles` did: what a program would be told that reads them.
+/// A runtime that is refused memory goes on, and only the buffers that depend on it know.
+///
+/// # Errors
+///
+/// One of them was not written, with the reason.
+pub fn check_written(handles: &[BufferHandle]) -> Result<(), String> {
+    let Some(BufferHandle(first)) = handles.first() else {
+        return Ok(());
+    };
+    let buffers = handles.iter().map(|BufferHandle(tensor)| &tensor.handle);
+    let written = first.client.check(buffers);
+    written.map_err(|error| error.to_string())
+}
+
+/// The buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is
+/// computed for it, and nothing is kept alive by it.
+pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<TensorBuffer> {
+    handle_of(tensor).map(|handle| handle.buffer())
+}
+
+/// A hold on the buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is computed
+/// for it.
+///
 /// `Rocm` is burn's name here for the one backend of every CubeCL runtime.
-fn cube_buffer(tensor: BackendTensor<Rocm>) -> TensorBuffer {
-    let memory = memory_of(tensor);
-    TensorBuffer {
-        id: memory.handle.memory.descriptor().id.value,
-        bytes: Bytes(memory.handle.size()),
-    }
+pub fn handle_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<BufferHandle> {
+    let cube: BackendTensor<Rocm> = match tensor.clone().into_dispatch().kind {
+        DispatchTensorKind::Cube(tensor) => tensor,
+        DispatchTensorKind::Autodiff(inner) => match *inner {
+            DispatchTensorKind::Cube(tensor) => tensor,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(BufferHandle(memory_of(cube)))
 }
 
 #[cfg(not(feature = "fusion"))]

@@ -27,6 +27,8 @@ pub enum Command {
     Table(Box<Table>),
     /// Run the step for real, on a device of this machine, and compare
     Verify(Box<Verify>),
+    /// Run a CUDA program of yours on cards that do not exist: what it takes of their memory
+    Run(Box<Run>),
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
@@ -194,6 +196,15 @@ pub struct Verify {
     /// cargo features
     #[arg(long, default_value = "wgpu", value_name = "DEVICE")]
     pub device: String,
+    /// With --device cuda and without an NVIDIA GPU: train on CUDA's own runtime with a driver that
+    /// counts the memory of this card and runs nothing
+    #[arg(long, value_name = "CARD")]
+    pub gpu: Option<String>,
+    /// The driver under --device cuda: nvidia; counting, which counts memory and runs nothing
+    /// (without --gpu: that of a card with as much memory as is asked for) [default: nvidia where
+    /// there is one and no --gpu]
+    #[arg(long, value_name = "DRIVER")]
+    pub driver: Option<String>,
     /// Weights that are put into the network before the step: a safetensors file, an index or
     /// a folder
     #[arg(long, value_name = "PATH", conflicts_with = "max_batch")]
@@ -205,10 +216,11 @@ pub struct Verify {
     /// models larger than the device too
     #[arg(long, conflicts_with = "max_batch")]
     pub dry_run: bool,
-    /// Find the largest batch for --memory, train it, and see that one more sample fails
-    #[arg(long, requires = "memory", conflicts_with = "batch")]
+    /// Find the largest batch for --memory or --gpu, train it, and see that one more sample fails
+    #[arg(long, conflicts_with = "batch")]
     pub max_batch: bool,
-    /// The memory that is left to the job with --max-batch: 2GB is 2 * 10^9 bytes
+    /// The memory that is left to the job with --max-batch: 2GB is 2 * 10^9 bytes [default, with
+    /// --gpu: what a process leaves of that card]
     #[arg(
         long,
         value_name = "SIZE",
@@ -233,15 +245,41 @@ pub struct Verify {
     )]
     pub timeout: String,
     /// Append the outcome to the records in this repository
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = RECORDS)]
-    pub record: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub record: Option<Option<PathBuf>>,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Where the records of measurements are, from the root of the repository.
-pub const RECORDS: &str = "fit-check/data/records.jsonl";
+/// `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable: the
+    /// program finds them as cuda:0, cuda:1, …
+    #[arg(long, value_name = "CARD")]
+    pub gpu: Vec<String>,
+    /// A card with exactly this much memory for the program: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub memory: Option<String>,
+    /// Seconds after which the program is ended
+    #[arg(
+        long,
+        default_value = "600",
+        value_name = "SECONDS",
+        allow_hyphen_values = true
+    )]
+    pub timeout: String,
+    /// Write a page for a browser: the memory that the program has, over its calls of the driver
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Where the answer goes; the program's own output goes where it always does.
+    #[command(flatten)]
+    pub output: Output,
+    /// The program, built with burn's feature `cuda`, and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<std::ffi::OsString>,
+}
 
 /// `models`.
 #[derive(Debug, Args)]

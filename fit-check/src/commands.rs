@@ -5,6 +5,7 @@ mod gpus;
 mod max_batch;
 mod models;
 pub mod page;
+mod run;
 mod shell;
 mod table;
 mod verify;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
         Command::Table(raw) => table::run(&raw)?,
         Command::Verify(raw) => verify::run(&raw)?,
+        Command::Run(raw) => run::run(&raw)?,
         Command::Measure => {
             measure::run_child()?;
             FITS

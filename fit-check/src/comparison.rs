@@ -4,7 +4,7 @@ use estimator::record::{BufferId, Pools, Role};
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Mark, Purpose, Roles, Sampled};
+use crate::measure::{Mark, Measurement, Purpose, Roles, Sampled};
 
 /// What a job took, estimated or measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,10 @@ pub struct Figures {
     pub peak_live_bytes: Option<Bytes>,
     /// The most that the pools held.
     pub reserved_bytes: Bytes,
+    /// The most that they held of the device at any time, also within a phase; of a measurement, where
+    /// the driver counts it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_reserved_bytes: Option<Bytes>,
     /// Of an estimate, the most that they hold where the device's thread is as far behind the
     /// program as it can be ([`estimator::Pace::Behind`]); none where there was no need to know.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -89,12 +93,15 @@ impl Figures {
                 readings: None,
             });
         let device = overhead.map(|overhead| simulated.reserved + overhead);
-        Self::new(marks, device)
+        Self {
+            peak_reserved_bytes: Some(simulated.reserved),
+            ..Self::new(marks, device)
+        }
     }
 
-    /// What `marks` say; `sampled` are those of a run in which the pools were asked all the
-    /// time.
-    pub fn measured(marks: &[Mark], sampled: &[Mark]) -> Self {
+    /// What `run` says; `sampled` are the marks of one in which the pools were asked all the time.
+    pub fn measured(run: &Measurement, sampled: &[Mark]) -> Self {
+        let marks = &run.marks;
         let sampled = sampled.iter().map(|mark| mark.sampled);
         let seen = marks.iter().zip(sampled.chain(std::iter::repeat(None)));
         let seen = seen.map(|(mark, sampled): (&Mark, Option<Sampled>)| Seen {
@@ -105,7 +112,10 @@ impl Figures {
             peak: sampled.map(|sampled| sampled.most),
             readings: sampled.map(|sampled| sampled.readings),
         });
-        Self::new(seen, marks.iter().filter_map(|mark| mark.device).max())
+        Self {
+            peak_reserved_bytes: run.peak_reserved,
+            ..Self::new(seen, marks.iter().filter_map(|mark| mark.device).max())
+        }
     }
 
     fn new(marks: impl Iterator<Item = Seen>, device_bytes: Option<Bytes>) -> Self {
@@ -150,6 +160,7 @@ impl Figures {
                 .filter_map(|phase| phase.peak_live_bytes)
                 .max(),
             reserved_bytes: most(|phase| phase.reserved_bytes).unwrap_or_default(),
+            peak_reserved_bytes: None,
             reserved_behind_bytes: None,
             device_bytes,
             phases,

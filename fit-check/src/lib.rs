@@ -7,6 +7,7 @@ pub mod cargo;
 pub mod cli;
 pub mod commands;
 pub mod comparison;
+pub mod counting_driver;
 pub mod elsewhere;
 pub mod fits;
 mod interrupt;

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::cli;
 
 pub use child::run as run_child;
-pub use devices::{DeviceName, DeviceReport, Found};
-pub use parent::{Held, hold, list, measure, probe};
+pub use devices::{DeviceKind, DeviceName, DeviceReport, Driven, Found};
+pub use parent::{Held, Setup, list};
 
 /// What the other process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -224,6 +224,8 @@ pub struct Measurement {
     pub device: Opened,
     /// Phase by phase.
     pub marks: Vec<Mark>,
+    /// The most that the process had of the device at any time, where its driver counts it.
+    pub peak_reserved: Option<Bytes>,
     /// How it ended.
     pub ending: Ending,
 }

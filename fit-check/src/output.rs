@@ -11,6 +11,7 @@ mod lower_bound;
 pub(crate) mod markdown;
 pub(crate) mod page;
 pub(crate) mod pages;
+pub(crate) mod run;
 mod table;
 pub(crate) mod verify;
 

@@ -4,12 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use estimator::Bytes;
 use model_zoo::{Input, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::Figures;
-use crate::measure::{DeviceReport, Mode};
-use crate::report::{Burn, VerifyReport};
+use crate::measure::{DeviceReport, Ending, Mode};
+use crate::report::{Burn, LimitReport, VerifyReport};
 use crate::trouble::Trouble;
 
 /// One measurement.
@@ -41,6 +42,12 @@ pub struct Record {
     pub measured: Figures,
 }
 
+/// Where the records of measurements are, from the root of the repository.
+pub const RECORDS: &str = "fit-check/data/records.jsonl";
+
+/// Where those of largest batches are.
+pub const LARGEST_BATCHES: &str = "fit-check/data/largest_batches.jsonl";
+
 /// All records of this version of the program.
 ///
 /// # Errors
@@ -51,28 +58,125 @@ pub fn all() -> serde_json::Result<Vec<Record>> {
     lines.map(serde_json::from_str).collect()
 }
 
-/// Appends what `report` says to `file`.
+/// All records of largest batches.
+///
+/// # Errors
+///
+/// A line that is no record.
+pub fn largest_batches() -> serde_json::Result<Vec<LargestBatchRecord>> {
+    let lines = include_str!("../data/largest_batches.jsonl").lines();
+    lines.map(serde_json::from_str).collect()
+}
+
+impl Record {
+    /// What `report` says, today.
+    pub fn new(report: &VerifyReport) -> Self {
+        let asked = &report.asked;
+        Self {
+            date: today(),
+            fit_check: env!("CARGO_PKG_VERSION").into(),
+            burn: asked.burn.clone(),
+            device: report.device.clone(),
+            mode: report.mode,
+            model: asked.model.clone(),
+            batch: asked.batch.unwrap_or_default(),
+            precision: asked.precision,
+            optimizer: asked.optimizer,
+            input: asked.input,
+            estimated: report.estimated.clone(),
+            measured: report.measured.clone(),
+        }
+    }
+}
+
+/// A largest batch, and whether it and the next did as was said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LargestBatchRecord {
+    /// The day, in UTC: `2026-11-21`.
+    pub date: String,
+    /// Version of this program.
+    pub fit_check: String,
+    /// The burn that was run.
+    pub burn: Burn,
+    /// The device.
+    pub device: DeviceReport,
+    /// The model.
+    pub model: String,
+    /// Number formats.
+    pub precision: Precision,
+    /// Optimizer.
+    pub optimizer: OptimizerKind,
+    /// Sizes of a sample.
+    pub input: Input,
+    /// What there was for burn's pools.
+    pub budget_bytes: Bytes,
+    /// The largest batch that was said to fit.
+    pub batch: u64,
+    /// How it ended.
+    pub ending: Outcome,
+    /// The batch that was said not to fit.
+    pub next: u64,
+    /// How that ended.
+    pub next_ending: Outcome,
+}
+
+/// How a batch ended, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Outcome {
+    /// It trained.
+    Trained,
+    /// It ran out of memory.
+    OutOfMemory,
+    /// It ended in another way.
+    Failed,
+}
+
+impl Outcome {
+    fn of(ending: &Ending) -> Self {
+        match ending {
+            Ending::Trained => Self::Trained,
+            Ending::OutOfMemory(_) => Self::OutOfMemory,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl LargestBatchRecord {
+    /// What `report` says, today.
+    pub fn new(report: &LimitReport) -> Self {
+        let asked = &report.asked;
+        let [largest, next] = &report.runs;
+        Self {
+            date: today(),
+            fit_check: env!("CARGO_PKG_VERSION").into(),
+            burn: asked.burn.clone(),
+            device: report.device.clone(),
+            model: asked.model.clone(),
+            precision: asked.precision,
+            optimizer: asked.optimizer,
+            input: asked.input,
+            budget_bytes: report.budget_bytes,
+            batch: largest.batch,
+            ending: Outcome::of(&largest.ending),
+            next: next.batch,
+            next_ending: Outcome::of(&next.ending),
+        }
+    }
+}
+
+fn today() -> String {
+    jiff::Timestamp::now().strftime("%F").to_string()
+}
+
+/// Appends `record` to `file`.
 ///
 /// # Errors
 ///
 /// The file is not there or cannot be written: records belong to the repository.
-pub fn append(file: &Path, report: &VerifyReport) -> anyhow::Result<()> {
-    let asked = &report.asked;
-    let record = Record {
-        date: jiff::Timestamp::now().strftime("%F").to_string(),
-        fit_check: env!("CARGO_PKG_VERSION").into(),
-        burn: asked.burn.clone(),
-        device: report.device.clone(),
-        mode: report.mode,
-        model: asked.model.clone(),
-        batch: asked.batch.unwrap_or_default(),
-        precision: asked.precision,
-        optimizer: asked.optimizer,
-        input: asked.input,
-        estimated: report.estimated.clone(),
-        measured: report.measured.clone(),
-    };
-    let line = serde_json::to_string(&record)?;
+pub fn append(file: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_string(record)?;
     let written = open(file).and_then(|mut file| writeln!(file, "{line}"));
     Ok(written.map_err(|error| unwritable(file, &error))?)
 }

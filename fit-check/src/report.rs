@@ -475,7 +475,7 @@ pub struct LimitReport {
     /// What the process took beside the pools when it trained the largest batch.
     pub overhead_bytes: Bytes,
     /// The largest batch that is estimated to fit, and the next.
-    pub runs: Vec<BatchRun>,
+    pub runs: [BatchRun; 2],
     /// Whether each ended as estimated.
     pub agrees: bool,
 }

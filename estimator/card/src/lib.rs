@@ -10,6 +10,7 @@
 mod account;
 mod bytes;
 mod cuda;
+mod launch_time;
 mod layout;
 mod memory;
 mod peaks;

@@ -223,7 +223,7 @@ fn keep_what_llvm_lowers(properties: &mut DeviceProperties) {
 
 /// Most bytes of shared memory that a block may opt in to: CUDA C++ Programming Guide,
 /// "Technical Specifications per Compute Capability", maximum per thread block.
-fn shared_memory(version: u32) -> usize {
+pub(crate) fn shared_memory(version: u32) -> usize {
     let kib = match version {
         ..70 => 48,
         70 | 72 => 96,

@@ -22,6 +22,7 @@ use cubecl_server::server::{
 
 use crate::Bytes;
 use crate::cuda::CudaMemory;
+use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::peaks::Peaks;
@@ -31,7 +32,7 @@ use crate::recorder::{Recorder, Suspects};
 use crate::spec::{CardSpec, Pace, Runtime};
 use crate::stopwatch::Stopwatch;
 use crate::storage::Ledger;
-use crate::tuning::{Choice, Trial, Tuning, is_scalar_product};
+use crate::tuning::{Choice, Trial, Tuning, products};
 use crate::wgpu::WgpuMemory;
 
 /// What a card and its server share.
@@ -371,13 +372,7 @@ impl CardServer {
         };
         let mut recorder = self.shared.recorder();
         recorder.launch(stream, kernel, metadata, &reads, &writes);
-        if self.stopwatch.is_running() {
-            let touched = reads.iter().chain(&writes);
-            let buffers = touched.filter_map(|id| recorder.buffer(*id));
-            let moved = buffers.map(|buffer| recorder.recording.buffer(buffer).bytes);
-            self.stopwatch
-                .launched(moved.sum(), is_scalar_product(kernel));
-        }
+        self.stopwatch.launched(launch_time::of(products(kernel)));
         drop(recorder);
         if metadata.is_empty() {
             return false;

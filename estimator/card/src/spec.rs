@@ -146,6 +146,11 @@ impl CardSpec {
         self.total.map(|total| total.saturating_sub(self.taken))
     }
 
+    /// The most bytes of shared memory that a block may opt in to, on CUDA.
+    pub fn shared_memory_per_block(&self) -> usize {
+        properties::shared_memory(self.compute_capability)
+    }
+
     /// The largest single allocation.
     pub fn largest_page(&self) -> Bytes {
         match (self.runtime, self.total) {

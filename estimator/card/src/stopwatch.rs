@@ -1,6 +1,7 @@
 //! Answers burn's tuner: how long a card that does not exist took.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_server::memory_management::{ManagedMemoryHandle, MemoryHandle, WeakMemoryBinding};
@@ -79,12 +80,9 @@ impl Stopwatch {
         });
     }
 
-    pub fn launched(&mut self, moved: Bytes, scalar_product: bool) {
-        self.each(|window| {
-            window.work.moved += moved;
-            window.work.launches += 1;
-            window.work.scalar_products |= scalar_product;
-        });
+    /// A kernel was launched that takes so long.
+    pub fn launched(&mut self, time: Duration) {
+        self.each(|window| window.work.time += time);
     }
 
     pub fn refused(&mut self) {

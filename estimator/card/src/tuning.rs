@@ -2,23 +2,15 @@
 //! card that does not exist is said here, and nowhere else.
 //!
 //! CubeCL's own tuner does the trying: it asks the card to run each candidate that the card's
-//! properties allow, and how long that took. The answer is no clock's but this rule's:
-//!
-//! 1. A candidate that multiplies matrices without the card's matrix units is behind each one
-//!    that uses them. Matrix products and convolutions are bound by arithmetic, and matrix units
-//!    have several times the rate of the others on every card that has them.
-//! 2. Among those, the one that moves fewer bytes is ahead: what its kernels read and write,
-//!    over a memory of whatever bandwidth (on one card that only scales the times).
-//! 3. Among those, the one with fewer launches; then the one that burn offers first.
-//!
-//! What is left out (how well a kernel uses its units, what a cache holds) decides on real cards
-//! between candidates that mostly need the same memory. How far the answer could be off is
-//! bounded by running the step with the other choices too: see [`Favour`].
+//! properties allow, and how long that took. The answer is no clock's but that of a rule about each
+//! launch: see [`crate::launch_time`]. How far the answer could be off is bounded by running the step
+//! with the other choices too: see [`Favour`].
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::launch_time::{self, Products};
 use crate::{Bytes, thread};
 
 /// Whether the kernels of a step were tuned before it is run.
@@ -49,7 +41,7 @@ pub enum Tuning {
 /// Which candidate a card is fastest at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Favour {
-    /// What the rule of this module says.
+    /// What the rule about launches says.
     #[default]
     Expected,
     /// Whichever takes the least memory.
@@ -61,12 +53,8 @@ pub enum Favour {
 /// What a card did between two moments, as far as it is timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Bytes that kernels read and wrote.
-    pub moved: Bytes,
-    /// Kernels.
-    pub launches: u32,
-    /// Whether matrices were multiplied without matrix units.
-    pub scalar_products: bool,
+    /// What its launches take, by the rule of [`launch_time`](crate::launch_time).
+    pub time: Duration,
     /// Bytes that were allocated.
     pub allocated: Bytes,
     /// Of these, bytes that are in use at the end: the result.
@@ -148,36 +136,53 @@ pub fn listen() {
     }
 }
 
-/// Kernels that convolve without multiplying matrices: `burn-cubecl` 0.22.1 and
-/// `cubek-convolution` 0.3.1.
-const DIRECT: [&str; 2] = ["DirectConv2dKernel", "ConvTranspose2dDirect"];
-
-/// Whether `kernel` multiplies matrices or convolves, and not with matrix units: among the
-/// kernels of `cubek-matmul` 0.3.1, with which convolutions are made too, those with matrix units
-/// divide their work among planes.
-pub(crate) fn is_scalar_product(kernel: &str) -> bool {
-    let direct = DIRECT.iter().any(|name| kernel.contains(name));
-    direct || kernel.starts_with("cubek_matmul") && !kernel.contains("PlanePartitioner")
+/// How `kernel`, named by its type, multiplies matrices. Among the kernels of `cubek-matmul` 0.3.1, with
+/// which convolutions are made too, those with matrix units divide their work among planes.
+pub(crate) fn products(kernel: &str) -> Products {
+    let path = kernel.split('<').next().unwrap_or(kernel);
+    let function = path.rsplit("::").next().unwrap_or(path);
+    match launch_time::multiplies(function) {
+        false => Products::None,
+        true if kernel.contains("PlanePartitioner") => Products::MatrixUnits,
+        true => Products::Scalar,
+    }
 }
-
-/// What a launch takes beside what it moves: as good as nothing, so that it only decides where
-/// everything else is the same.
-const LAUNCH: Duration = Duration::from_nanos(1);
-
-/// Longer than anything that only moves bytes takes.
-const BEHIND: Duration = Duration::from_secs(1 << 20);
 
 impl Favour {
     /// The time that a card needs for `work`.
     pub(crate) fn time(self, work: &Work) -> Duration {
-        // A byte takes a picosecond, or any other time: only the order matters.
-        let moving = Duration::from_nanos(work.moved.0 / 1000) + LAUNCH * work.launches;
-        let by_memory = |bytes: u64| BEHIND + Duration::from_micros(bytes / 1024) + moving;
+        // Only the order matters: a KiB takes a microsecond, and what the launches take only decides
+        // where the memory is the same.
+        let by_memory = |bytes: u64| {
+            Duration::from_micros(bytes / 1024)
+                + Duration::from_nanos((work.time.as_secs() / LAUNCH_SECONDS).min(999))
+        };
         match self {
-            Self::Expected if work.scalar_products => BEHIND + moving,
-            Self::Expected => moving,
+            Self::Expected => work.time,
             Self::LeastMemory => by_memory(work.allocated.0),
             Self::MostMemory => by_memory((1 << 50) - work.allocated.0.min(1 << 50)),
         }
+    }
+}
+
+/// Seconds of an ordinary launch, of which more than a few hundred make no difference to
+/// [`Favour::LeastMemory`] and [`Favour::MostMemory`].
+const LAUNCH_SECONDS: u64 = launch_time::LAUNCH.as_secs();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_multiply_as_their_types_say() {
+        let units = "cubek_matmul::multi_level::components::batch::base::matmul_entry::MatmulEntry<\
+                     cubek_matmul::PlanePartitioner>";
+        let scalar = "cubek_matmul::components::batch::matmul_entry::MatmulEntry<UnitPartitioner>";
+        let direct = "burn_cubecl::kernel::conv::direct::direct_conv2d_kernel::DirectConv2dKernel<f32>";
+        let other = "cubek_matmul::relayout::Relayout<cubek_matmul::MatmulEntry>";
+        assert_eq!(products(units), Products::MatrixUnits);
+        assert_eq!(products(scalar), Products::Scalar);
+        assert_eq!(products(direct), Products::Scalar);
+        assert_eq!(products(other), Products::None);
     }
 }

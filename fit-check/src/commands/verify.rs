@@ -1,19 +1,20 @@
 //! Runs the step for real, on a device of this machine, and compares.
 
+mod device;
 mod fit;
 mod limit;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use estimator::{CardSpec, Tuning};
+use estimator::{Bytes, CardSpec, Runtime, Tuning};
 use model_zoo::Job;
 
 use super::{FITS, UNKNOWN};
 use crate::ask::{self, Batch};
 use crate::cli;
 use crate::lower_bound::need_network;
-use crate::measure::{self, DeviceName, Mark, Measurement, Mode, Opened, Training};
+use crate::measure::{self, Mark, Measurement, Mode, Opened, Setup, Training};
 use crate::output;
 use crate::own::{self, Subject};
 use crate::progress::Progress;
@@ -37,12 +38,17 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     }
     // Everything that can be wrong in what was typed, before a device is opened.
     let tolerance = fit::percent(&raw.tolerance)?;
-    let budget = raw.memory.as_deref().map(ask::memory).transpose()?;
-    raw.record.as_deref().map(records::check).transpose()?;
-    let proof = Proof::new(raw, patience)?;
-    match budget {
-        Some(budget) => limit::run(&proof, budget, raw),
-        None => fit::run(&proof, tolerance, raw),
+    let record = raw.record.as_ref().map(|file| match file {
+        Some(file) => file.clone(),
+        None if raw.max_batch => records::LARGEST_BATCHES.into(),
+        None => records::RECORDS.into(),
+    });
+    record.as_deref().map(records::check).transpose()?;
+    let budget = device::budget(raw)?;
+    let proof = Proof::new(raw, budget, record, patience)?;
+    match raw.max_batch {
+        true => limit::run(&proof, budget, raw),
+        false => fit::run(&proof, tolerance, raw),
     }
 }
 
@@ -52,19 +58,26 @@ struct Proof {
     /// The model, as it was typed.
     typed: String,
     job: Job,
-    device: DeviceName,
+    setup: Setup,
     opened: Opened,
     /// The job as it was typed, for the process that trains.
     step: cli::Step,
     /// Weights that are put into its network first.
     weights: Option<PathBuf>,
-    patience: Duration,
+    /// Where the outcome is kept.
+    record: Option<PathBuf>,
     progress: Progress,
 }
 
 impl Proof {
-    fn new(raw: &cli::Verify, patience: Duration) -> anyhow::Result<Self> {
-        let device: DeviceName = raw.device.parse()?;
+    fn new(
+        raw: &cli::Verify,
+        budget: Option<Bytes>,
+        record: Option<PathBuf>,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
+        let device = raw.device.parse()?;
+        let driver = device::driver(raw, device)?;
         let Some(model) = &raw.model else {
             return Err(Trouble::new("verify needs a model").into());
         };
@@ -81,31 +94,39 @@ impl Proof {
         let job = ask::training_job(&model, &raw.step, batch)?;
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
+        let (setup, opened) = driver.open(device, budget, timeout)?;
         Ok(Self {
-            opened: measure::probe(device, patience)?,
+            setup,
+            opened,
             model,
             typed,
             job,
-            device,
             step: raw.step.clone(),
             weights: raw.weights.clone(),
-            patience,
+            record,
             progress,
         })
     }
 
-    /// A simulated card like the device.
+    fn runtime(&self) -> Runtime {
+        self.setup.device.driven.runtime()
+    }
+
+    /// A simulated card like the device, of which as much is free.
     fn card(&self) -> CardSpec {
-        CardSpec {
+        let card = CardSpec {
             tuning: PROVED,
-            ..self.opened.description.card(self.device.driven.runtime())
+            ..self.opened.description.card(self.runtime())
+        };
+        match (card.total, self.opened.free) {
+            (Some(total), Some(free)) => card.with_memory(total, total.saturating_sub(free)),
+            _ => card,
         }
     }
 
     /// What is asked of it, with its batch or without.
     fn asked(&self, batch: Option<usize>) -> Asked {
-        let runtime = self.device.driven.runtime();
-        Asked::of(&self.model, &self.job, runtime, PROVED, batch)
+        Asked::of(&self.model, &self.job, self.runtime(), PROVED, batch)
     }
 
     /// Trains a batch on the device. `limit` is the most memory that its process may take.
@@ -133,7 +154,7 @@ impl Proof {
                 mark.phase
             ));
         };
-        measure::measure(self.device, training, self.patience, &mut each)
+        self.setup.measure(training, &mut each)
     }
 }
 

@@ -126,7 +126,7 @@ impl DeviceName {
         match self.driven {
             #[cfg(feature = "cuda")]
             Driven::Cuda => trouble.hint(
-                "CUDA needs NVIDIA's driver (libcuda.so.1); `fit-check verify --list` shows what was found",
+                "CUDA needs NVIDIA's driver (libcuda.so.1). Without a GPU, --gpu rtx-3090 trains on CUDA's own runtime with a driver that counts the memory of that card and runs nothing",
             ),
             _ => trouble.hint(
                 "install the driver of your GPU with its Vulkan part; on a machine without a GPU the package mesa-vulkan-drivers brings a software device. `fit-check verify --list` shows what was found",
@@ -148,8 +148,47 @@ pub struct DeviceReport {
     /// The driver and its version, where the API says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Whether the processor of the host plays the device: no GPU.
-    pub software: bool,
+    /// What it proves to have measured on it.
+    pub kind: DeviceKind,
+}
+
+/// What stands behind a device. No answer confuses one with another.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumIter,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum DeviceKind {
+    /// A GPU.
+    Gpu,
+    /// The processor of the host plays the device, and computes everything.
+    Software,
+    /// CUDA's own runtime on a driver that counts memory: there is no GPU, and nothing is computed.
+    Counting,
+}
+
+impl DeviceKind {
+    /// What is said of it wherever it is named; nothing of a GPU.
+    pub fn remark(self) -> Option<&'static str> {
+        match self {
+            Self::Gpu => None,
+            Self::Software => Some("a software device: the processor plays the GPU"),
+            Self::Counting => Some(
+                "CUDA's own runtime on a driver that counts memory: no GPU, nothing computed",
+            ),
+        }
+    }
 }
 
 impl DeviceReport {
@@ -169,7 +208,10 @@ impl DeviceReport {
                 .as_ref()
                 .map(|adapter| format!("{} {}", adapter.driver, adapter.driver_info))
                 .or(driver),
-            software: adapter.is_some_and(|adapter| adapter.device_type == wgpu::DeviceType::Cpu),
+            kind: match adapter.map(|adapter| adapter.device_type) {
+                Some(wgpu::DeviceType::Cpu) => DeviceKind::Software,
+                _ => DeviceKind::Gpu,
+            },
         }
     }
 }

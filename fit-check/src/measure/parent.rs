@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 use estimator::Bytes;
 
-use super::{DeviceName, Ending, Found, Mark, Measurement, Opened, Said, Task, Training};
+use super::{
+    DeviceKind, DeviceName, Ending, Found, Mark, Measurement, Opened, Said, Task, Training,
+};
 use crate::again;
+use crate::counting_driver::CountingDriver;
 use crate::trouble::Trouble;
 
 /// How long a process that is done may take to end.
@@ -21,107 +24,126 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// They could not be listed within `patience`.
 pub fn list(patience: Duration) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
-    let ending = run(&Task::List, patience, &mut |said| {
+    let ending = Process::start(&Task::List, patience, None)?.hear(&mut |said| {
         if let Said::Found(devices) = said {
             found = devices;
         }
-    })?;
+    });
     match ending {
         Ending::Trained => Ok(found),
         _ => anyhow::bail!("the process that lists the devices {ending}"),
     }
 }
 
-/// Opens `device` and describes it.
-///
-/// # Errors
-///
-/// It is not there, or it could not be opened within `patience`.
-pub fn probe(device: DeviceName, patience: Duration) -> anyhow::Result<Opened> {
-    Ok(on_device(device, &Task::Probe(device), patience, &mut |_| {})?.device)
+/// A device, and how the processes that use it are started.
+#[derive(Debug)]
+pub struct Setup {
+    /// The device.
+    pub device: DeviceName,
+    /// How long a process may take.
+    pub timeout: Duration,
+    /// Under CUDA's runtime, in the place of NVIDIA's driver.
+    pub counting: Option<CountingDriver>,
 }
 
-/// Trains on `device` as `training` says; `each` hears of every phase as it ends.
-///
-/// # Errors
-///
-/// The device is not there. What goes wrong on it is a [`Measurement`] too.
-pub fn measure(
-    device: DeviceName,
-    training: Training,
-    patience: Duration,
-    each: &mut dyn FnMut(&Mark),
-) -> anyhow::Result<Measurement> {
-    on_device(
-        device,
-        &Task::Train(device, Box::new(training)),
-        patience,
-        each,
-    )
-}
-
-fn on_device(
-    device: DeviceName,
-    task: &Task,
-    patience: Duration,
-    each: &mut dyn FnMut(&Mark),
-) -> anyhow::Result<Measurement> {
-    let (mut opened, mut marks, mut missing) = (None, Vec::new(), false);
-    let ending = run(task, patience, &mut |said| match said {
-        Said::Device(device) => opened = Some(*device),
-        Said::Mark(mark) => {
-            each(&mark);
-            marks.push(*mark);
-        }
-        Said::NoDevice => missing = true,
-        _ => {}
-    })?;
-    match opened {
-        Some(device) => Ok(Measurement {
-            device,
-            marks,
-            ending,
-        }),
-        None if missing => Err(device.missing().into()),
-        None => Err(Trouble::new(format!(
-            "the device for --device {device} could not be opened: its process {ending}"
-        ))
-        .hint("`fit-check verify --list` shows what was found")
-        .into()),
+impl Setup {
+    /// Opens the device and describes it.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or it could not be opened in time.
+    pub fn probe(&self) -> anyhow::Result<Opened> {
+        Ok(self.run(&Task::Probe(self.device), &mut |_| {})?.device)
     }
-}
 
-/// Has another process do `task`; `hear` what it says but for how it ends.
-fn run(task: &Task, patience: Duration, hear: &mut dyn FnMut(Said)) -> anyhow::Result<Ending> {
-    let mut process = Process::start(task, patience)?;
-    loop {
-        match process.next() {
-            Ok(said) => hear(said),
-            Err(ending) => return Ok(ending),
+    /// Trains on the device as `training` says; `each` hears of every phase as it ends.
+    ///
+    /// # Errors
+    ///
+    /// The device is not there. What goes wrong on it is a [`Measurement`] too.
+    pub fn measure(
+        &self,
+        training: Training,
+        each: &mut dyn FnMut(&Mark),
+    ) -> anyhow::Result<Measurement> {
+        self.run(&Task::Train(self.device, Box::new(training)), each)
+    }
+
+    /// Has another process hold so much of the device that no more than `left` of it is free.
+    ///
+    /// # Errors
+    ///
+    /// The device is not there, does not have so much, or its driver does not say what is free.
+    pub fn hold(&self, left: Bytes) -> anyhow::Result<Held> {
+        let device = self.device;
+        let mut process = self.start(&Task::Hold(device, left))?;
+        loop {
+            match process.next() {
+                Ok(Said::Holding) => return Ok(Held { _process: process }),
+                Ok(Said::NoDevice) => return Err(device.missing().into()),
+                Ok(_) => {}
+                Err(ending) => anyhow::bail!("the process that holds memory of {device} {ending}"),
+            }
         }
+    }
+
+    fn start(&self, task: &Task) -> anyhow::Result<Process> {
+        Process::start(task, self.timeout, self.counting.as_ref())
+    }
+
+    fn run(&self, task: &Task, each: &mut dyn FnMut(&Mark)) -> anyhow::Result<Measurement> {
+        let (mut opened, mut marks, mut missing) = (None, Vec::new(), false);
+        if let Some(driver) = &self.counting {
+            driver.forget()?;
+        }
+        let ending = self.start(task)?.hear(&mut |said| match said {
+            Said::Device(device) => opened = Some(*device),
+            Said::Mark(mark) => {
+                each(&mark);
+                marks.push(*mark);
+            }
+            Said::NoDevice => missing = true,
+            _ => {}
+        });
+        let device = self.device;
+        match opened {
+            Some(opened) => Ok(Measurement {
+                device: self.described(opened),
+                marks,
+                peak_reserved: self.peak_reserved()?,
+                ending,
+            }),
+            None if missing => Err(device.missing().into()),
+            None => Err(Trouble::new(format!(
+                "the device for --device {device} could not be opened: its process {ending}"
+            ))
+            .hint("`fit-check verify --list` shows what was found")
+            .into()),
+        }
+    }
+
+    /// What the process that was run last had of the device at most, where its driver counts it.
+    fn peak_reserved(&self) -> anyhow::Result<Option<Bytes>> {
+        let Some(driver) = &self.counting else {
+            return Ok(None);
+        };
+        let usage = driver.journal()?.usage(self.device.index);
+        Ok(usage.map(|usage| usage.peak_bytes))
+    }
+
+    /// `opened` as what it is: its process does not know which driver it found.
+    fn described(&self, mut opened: Opened) -> Opened {
+        if let Some(driver) = &self.counting {
+            opened.report.kind = DeviceKind::Counting;
+            opened.free = driver.free(self.device.index);
+        }
+        opened
     }
 }
 
 /// Memory of a device that another process holds until this is dropped.
 pub struct Held {
     _process: Process,
-}
-
-/// Has another process hold so much of `device` that no more than `left` of it is free.
-///
-/// # Errors
-///
-/// The device is not there, does not have so much, or its driver does not say what is free.
-pub fn hold(device: DeviceName, left: Bytes, patience: Duration) -> anyhow::Result<Held> {
-    let mut process = Process::start(&Task::Hold(device, left), patience)?;
-    loop {
-        match process.next() {
-            Ok(Said::Holding) => return Ok(Held { _process: process }),
-            Ok(Said::NoDevice) => return Err(device.missing().into()),
-            Ok(_) => {}
-            Err(ending) => anyhow::bail!("the process that holds memory of {device} {ending}"),
-        }
-    }
 }
 
 /// The other process. It does not outlive this value.
@@ -139,12 +161,20 @@ struct Process {
 }
 
 impl Process {
-    fn start(task: &Task, patience: Duration) -> anyhow::Result<Self> {
-        let mut child = again::command("measure")?
+    fn start(
+        task: &Task,
+        patience: Duration,
+        counting: Option<&CountingDriver>,
+    ) -> anyhow::Result<Self> {
+        let mut command = again::command("measure")?;
+        command
             .stderr(Stdio::piped())
             // One heap: another for each thread would count as memory of the job.
-            .env("MALLOC_ARENA_MAX", "1")
-            .spawn()?;
+            .env("MALLOC_ARENA_MAX", "1");
+        if let Some(driver) = counting {
+            driver.apply(&mut command);
+        }
+        let mut child = command.spawn()?;
         again::give(&mut child, task)?;
         let (tell, said) = channel();
         let stdout = child.stdout.take();
@@ -178,6 +208,16 @@ impl Process {
             failed: None,
             done: false,
         })
+    }
+
+    /// Hears what it says to its end, and how it ended.
+    fn hear(mut self, hear: &mut dyn FnMut(Said)) -> Ending {
+        loop {
+            match self.next() {
+                Ok(said) => hear(said),
+                Err(ending) => return ending,
+            }
+        }
     }
 
     /// What it says next, or how it ended.

@@ -7,7 +7,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 use estimator::pools_of;
-use estimator::{Bytes, TensorBuffer, TensorKind, buffer_of, visit_tensors};
+use estimator::{
+    BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, visit_tensors,
+};
 use model_zoo::{Phase, Watcher};
 
 use super::sampler::Sampler;
@@ -27,6 +29,8 @@ pub(super) struct Watch<F> {
     modules: HashMap<String, Vec<(TensorBuffer, Purpose)>>,
     /// Of gradients and inputs, for the next mark.
     named: Vec<(TensorBuffer, Purpose)>,
+    /// What the program holds at the next mark and would read: the loss, gradients, modules.
+    results: Vec<BufferHandle>,
     sampler: Option<Sampler>,
     whole: Box<dyn Fn() -> Option<Bytes>>,
     tell: F,
@@ -45,6 +49,7 @@ impl<F: FnMut(Mark)> Watch<F> {
             step: 0,
             modules: HashMap::new(),
             named: Vec::new(),
+            results: Vec::new(),
             sampler: sampled.then(|| Sampler::new(device.clone())),
             whole: Box::new(whole),
             device,
@@ -65,12 +70,14 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
 
     fn module<M: Module>(&mut self, name: &str, module: &M) {
         let mut roles = Vec::new();
+        let results = &mut self.results;
         visit_tensors(name, module, |tensor| {
             let role = match tensor.kind {
                 TensorKind::Statistic => Purpose::Statistic,
                 TensorKind::Trainable | TensorKind::Frozen => Purpose::Parameter,
             };
-            roles.extend(tensor.buffer.map(|buffer| (buffer, role)));
+            roles.extend(tensor.handle.iter().map(|handle| (handle.buffer(), role)));
+            results.extend(tensor.handle);
         });
         self.modules.insert(name.to_string(), roles);
     }
@@ -84,9 +91,11 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let id: ParamId = param.id;
                 let gradient = self.gradients.get::<D>(id);
-                let buffer = gradient.and_then(|gradient| buffer_of(&gradient));
-                let role = buffer.map(|buffer| (buffer, Purpose::Gradient));
-                self.watch.named.extend(role);
+                let handle = gradient.and_then(|gradient| handle_of(&gradient));
+                if let Some(handle) = handle {
+                    self.watch.named.push((handle.buffer(), Purpose::Gradient));
+                    self.watch.results.push(handle);
+                }
             }
         }
         module.visit(&mut Walk {
@@ -96,16 +105,22 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
     }
 
     fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
-        let role = buffer_of(tensor).map(|buffer| (buffer, Purpose::Input));
-        self.named.extend(role);
+        let handle = handle_of(tensor);
+        self.named
+            .extend(handle.map(|handle| (handle.buffer(), Purpose::Input)));
     }
 
-    fn loss(&mut self, _loss: &Tensor<1>) {}
+    fn loss(&mut self, loss: &Tensor<1>) {
+        self.results.extend(handle_of(loss));
+    }
 
     fn end(&mut self, phase: Phase) -> Result<(), DeviceFailed> {
         let synced = self.device.sync();
         synced.map_err(|error| DeviceFailed(error.to_string()))?;
         let pools = pools_of(&self.device);
+        // A runtime that was refused memory goes on all the same, and what the pools then say is of
+        // no step: only what depends on the refused buffer knows.
+        check_written(&std::mem::take(&mut self.results)).map_err(DeviceFailed)?;
         let said = self.said();
         (self.tell)(Mark {
             phase: estimator_phase(phase),

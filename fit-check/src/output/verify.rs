@@ -9,7 +9,7 @@ use super::page::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
 use super::pages::{burn, headline};
 use super::{Report, Sheet};
 use crate::comparison::PhaseFigures;
-use crate::measure::{DeviceReport, Ending, Found, Mode};
+use crate::measure::{DeviceKind, DeviceReport, Ending, Found, Mode};
 use crate::own::Loaded;
 use crate::report::{BatchRun, LimitReport, VerifyReport};
 
@@ -22,8 +22,8 @@ fn device_line(device: &DeviceReport) -> String {
     if let Some(driver) = &device.driver {
         let _ = write!(line, ", driver {driver}");
     }
-    if device.software {
-        line.push_str("; a software device: the processor plays the GPU");
+    if let Some(remark) = device.kind.remark() {
+        let _ = write!(line, "; {remark}");
     }
     line
 }
@@ -185,9 +185,10 @@ impl VerifyReport {
 
 impl Report for VerifyReport {
     fn page(&self) -> String {
-        let mode = match self.mode {
-            Mode::Real => "trained for real",
-            Mode::DryRun => "dry run: kernels compiled, none launched",
+        let mode = match (self.mode, self.device.kind) {
+            (Mode::DryRun, _) => "dry run: kernels compiled, none launched",
+            (Mode::Real, DeviceKind::Counting) => "every call made through CUDA's runtime, nothing computed",
+            (Mode::Real, DeviceKind::Gpu | DeviceKind::Software) => "trained for real",
         };
         let mut page = format!("{}: {mode}\n\n", headline(&self.asked));
         let _ = writeln!(page, "  {}", self.verdict());
@@ -301,12 +302,12 @@ impl Report for Vec<Found> {
                 report.name.clone(),
                 report.api.clone().unwrap_or_default(),
                 report.driver.clone().unwrap_or_default(),
-                report.software.to_string(),
+                report.kind.to_string(),
             ]
         });
         vec![Sheet {
             title: String::new(),
-            header: Sheet::header(["device", "name", "api", "driver", "software"]),
+            header: Sheet::header(["device", "name", "api", "driver", "kind"]),
             rows: rows.collect(),
         }]
     }

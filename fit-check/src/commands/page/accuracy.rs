@@ -4,36 +4,45 @@ use estimator::Bytes;
 
 use super::configurations::{self, Configuration};
 use crate::comparison::PhaseFigures;
-use crate::measure::Mode;
+use crate::measure::{DeviceKind, Mode};
 use crate::output::page::grouped;
 use crate::output::{Sheet, markdown};
 use crate::records::Record;
 
-/// What records of hardware are called.
-const GPU: &str = "GPU";
+/// What records of such devices are called.
+fn called(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Gpu => "GPU",
+        DeviceKind::Software => "software device",
+        DeviceKind::Counting => "CUDA's runtime, counting driver",
+    }
+}
 
 /// What a person wrote.
 const FRAME: &str = include_str!("accuracy.md");
 
 /// The page, from `records` and `configurations`.
 pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
-    let (software, hardware): (Vec<_>, Vec<_>) =
-        records.iter().partition(|record| record.device.software);
-    let proof = match hardware.is_empty() {
-        true => "**Software device only.** No GPU has been measured yet: every record here is of a device that the processor plays.".to_string(),
-        false => format!("{} of {} records are of GPUs.", hardware.len(), records.len()),
+    let of_kind = |kind| records.iter().filter(move |record| record.device.kind == kind);
+    let proof = match of_kind(DeviceKind::Gpu).count() {
+        0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
+        gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
     };
     let mut summary = Vec::new();
-    for (kind, records) in [("software device", software), (GPU, hardware)] {
+    for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
         for mode in [Mode::Real, Mode::DryRun] {
-            let of_mode = records.iter().filter(|record| record.mode == mode);
-            // That nothing was measured of GPUs is said quantity by quantity.
-            let said_anyway = kind == GPU && mode == Mode::Real;
-            summary.extend(summarized(
-                &format!("{kind}, {mode}"),
-                &of_mode.copied().collect::<Vec<_>>(),
-                said_anyway,
-            ));
+            for tuned in [false, true] {
+                let of_mode = of_kind(kind)
+                    .filter(|record| record.mode == mode && record.burn.autotune == tuned);
+                // That nothing was measured of GPUs is said quantity by quantity.
+                let said_anyway = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
+                let burn = if tuned { "burn's default features" } else { "burn not tuned" };
+                summary.extend(summarized(
+                    &format!("{}, {mode}, {burn}", called(kind)),
+                    &of_mode.collect::<Vec<_>>(),
+                    said_anyway,
+                ));
+            }
         }
     }
     let summary = Sheet {
@@ -63,7 +72,7 @@ pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
 type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
 
 /// What is compared.
-const QUANTITIES: [Quantity; 4] = [
+const QUANTITIES: [Quantity; 5] = [
     ("allocations, at the end of a phase", |record| {
         pairs(record)
             .map(|(e, m)| (e.allocations, m.allocations))
@@ -78,6 +87,15 @@ const QUANTITIES: [Quantity; 4] = [
         pairs(record)
             .map(|(e, m)| (e.reserved_bytes.0, m.reserved_bytes.0))
             .collect()
+    }),
+    ("bytes taken from the driver, the most at any time", |record| {
+        match (
+            record.estimated.peak_reserved_bytes,
+            record.measured.peak_reserved_bytes,
+        ) {
+            (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
+            _ => Vec::new(),
+        }
     }),
     ("whole device", |record| {
         match (record.estimated.device_bytes, record.measured.device_bytes) {

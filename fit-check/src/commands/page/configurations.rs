@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::said;
 use crate::comparison::Errors;
-use crate::measure::Mode;
+use crate::measure::{DeviceKind, Mode};
 use crate::output::page::grouped;
 use crate::output::verify::relative;
 use crate::output::{Sheet, markdown};
@@ -79,9 +79,10 @@ impl Configuration {
             None => "no".into(),
             Some(record) => {
                 let errors = Errors::of(&record.estimated, &record.measured);
-                let device = match record.device.software {
-                    true => "software device",
-                    false => &record.device.name,
+                let device = match record.device.kind {
+                    DeviceKind::Gpu => &record.device.name,
+                    DeviceKind::Software => "software device",
+                    DeviceKind::Counting => "counting driver",
                 };
                 let launched = match record.mode {
                     Mode::Real => "trained",

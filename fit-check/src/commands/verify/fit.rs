@@ -15,7 +15,7 @@ use crate::comparison::{Errors, Figures};
 use crate::measure::{Ending, Mode};
 use crate::output;
 use crate::own::{Loaded, Loading, Values};
-use crate::records;
+use crate::records::{self, Record};
 use crate::report::VerifyReport;
 use crate::step::{STEPS, Watched, training_device};
 use crate::trouble::Trouble;
@@ -38,11 +38,12 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
-        Ending::Trained => {
+        // A driver that counts has seen the most, and needs no other run for it.
+        Ending::Trained if proof.setup.counting.is_none() => {
             let sampled = proof.train(batch, Mode::DryRun, true, None)?;
-            Figures::measured(&run.marks, &sampled.marks)
+            Figures::measured(&run, &sampled.marks)
         }
-        _ => Figures::measured(&run.marks, &[]),
+        _ => Figures::measured(&run, &[]),
     };
     if run.ending == Ending::Trained && measured.reserved_bytes != estimated.reserved_bytes {
         estimated.reserved_behind_bytes = Some(estimate(Pace::Behind)?.0.reserved_bytes);
@@ -65,10 +66,10 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         agrees,
     };
     output::write(&report, &raw.output)?;
-    if let Some(file) = &raw.record
+    if let Some(file) = &proof.record
         && report.ending == Ending::Trained
     {
-        records::append(file, &report)?;
+        records::append(file, &Record::new(&report))?;
     }
     Ok(match (&report.ending, agrees) {
         (_, true) => FITS,

@@ -9,14 +9,22 @@ use estimator::{Bytes, CardSpec, largest_batch};
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Proof;
 use crate::cli;
-use crate::measure::{self, Ending, Mark, Measurement, Mode};
+use crate::measure::{DeviceKind, Ending, Mark, Measurement, Mode};
 use crate::output;
+use crate::records::{self, LargestBatchRecord};
 use crate::report::{BatchRun, LimitReport};
 use crate::step::{AnyBatch, forecast};
 use crate::trouble::Trouble;
 
 /// Runs the largest batch that fits `budget`, and the next.
-pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Result<u8> {
+pub(super) fn run(
+    proof: &Proof,
+    budget: Option<Bytes>,
+    raw: &cli::Verify,
+) -> anyhow::Result<u8> {
+    let budget = budget
+        .or(proof.card().available())
+        .ok_or_else(|| Trouble::new("--max-batch needs --memory SIZE"))?;
     let means = Means::of(proof, budget)?;
     let program = AnyBatch::new(&proof.model, &proof.job);
     let forecast = forecast(&program, &proof.card().without_limit()).map_err(Trouble::from)?;
@@ -33,22 +41,8 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         ))
         .into());
     };
-    let free = proof.train(found.batch, Mode::Real, false, None)?;
-    let Some(beside) = means.overhead(&free) else {
-        anyhow::bail!(
-            "batch {} {} before there was any limit",
-            found.batch,
-            free.ending
-        );
-    };
-    let largest = means.train(proof, found.batch, beside + budget)?;
-    // On a busy machine a run can take some 30 MB more than another; if this one did with less,
-    // more would only be added to the budget of the next.
-    let overhead = means
-        .overhead(&largest)
-        .map_or(beside, |seen| seen.min(beside));
-    let next = means.train(proof, found.next.batch, overhead + budget)?;
-    let runs = vec![
+    let (largest, next, overhead) = means.both(proof, found.batch, found.next.batch, budget)?;
+    let runs = [
         BatchRun {
             batch: found.batch,
             required_bytes: at_max.peak.required_bytes,
@@ -76,6 +70,11 @@ pub(super) fn run(proof: &Proof, budget: Bytes, raw: &cli::Verify) -> anyhow::Re
         agrees,
     };
     output::write(&report, &raw.output)?;
+    if let Some(file) = &proof.record
+        && !unknown
+    {
+        records::append(file, &LargestBatchRecord::new(&report))?;
+    }
     Ok(match (agrees, unknown) {
         (true, _) => FITS,
         (false, true) => UNKNOWN,
@@ -97,6 +96,8 @@ enum Means {
     Limit,
     /// Another process holds the rest of the device.
     Ballast,
+    /// The driver has a card of which no more is free.
+    Counting,
 }
 
 impl Means {
@@ -108,7 +109,8 @@ impl Means {
     fn of(proof: &Proof, budget: Bytes) -> Result<Self, Trouble> {
         let device = &proof.opened.report;
         match proof.opened.free {
-            _ if device.software => Ok(Self::Limit),
+            _ if device.kind == DeviceKind::Software => Ok(Self::Limit),
+            _ if device.kind == DeviceKind::Counting => Ok(Self::Counting),
             None => Err(Trouble::new(format!(
                 "nothing says how much memory of {} is free, so just {budget} cannot be left to a job",
                 device.name
@@ -123,14 +125,42 @@ impl Means {
         }
     }
 
+    /// Trains the batches `largest` and `next` with `budget` for the pools, and says what the process
+    /// took beside them.
+    fn both(
+        &self,
+        proof: &Proof,
+        largest: u64,
+        next: u64,
+        budget: Bytes,
+    ) -> anyhow::Result<(Measurement, Measurement, Bytes)> {
+        if matches!(self, Self::Counting) {
+            let train = |batch| proof.train(batch, Mode::Real, false, None);
+            return Ok((train(largest)?, train(next)?, Bytes::ZERO));
+        }
+        let free = proof.train(largest, Mode::Real, false, None)?;
+        let Some(beside) = self.overhead(&free) else {
+            anyhow::bail!("batch {largest} {} before there was any limit", free.ending);
+        };
+        let first = self.train(proof, largest, beside + budget)?;
+        // On a busy machine a run can take some 30 MB more than another; if this one did with less,
+        // more would only be added to the budget of the next.
+        let overhead = self
+            .overhead(&first)
+            .map_or(beside, |seen| seen.min(beside));
+        let second = self.train(proof, next, overhead + budget)?;
+        Ok((first, second, overhead))
+    }
+
     /// Trains `batch` in a process to which no more than `left` is left.
     fn train(&self, proof: &Proof, batch: u64, left: Bytes) -> anyhow::Result<Measurement> {
         let (limit, _held) = match self {
             Self::Limit => (Some(left), None),
             Self::Ballast => {
-                let held = measure::hold(proof.device, left, proof.patience)?;
+                let held = proof.setup.hold(left)?;
                 (None, Some(held))
             }
+            Self::Counting => (None, None),
         };
         proof.train(batch, Mode::Real, false, limit)
     }
@@ -143,7 +173,7 @@ impl Means {
         }
         let taken = |mark: &Mark| match self {
             Self::Limit => mark.process,
-            Self::Ballast => mark.device,
+            Self::Ballast | Self::Counting => mark.device,
         };
         let beside = |mark: &Mark| Some(taken(mark)?.saturating_sub(mark.pools.reserved));
         run.marks.iter().filter_map(beside).max()

@@ -1,0 +1,56 @@
+//! The functions of a CUDA driver, as its documentation has them (CUDA Driver API, 13.0): their
+//! names, their arguments and their results. Everything that is unsafe is here and in the modules
+//! below, and is of three kinds, for which the interface makes the caller answer:
+//!
+//! - a result is written through a pointer that the caller provides for it ([`put`]);
+//! - a string or a block of memory is read or written whose size the caller states;
+//! - a handle that one function gave out comes back to another.
+
+mod device;
+mod error;
+mod memory;
+mod module;
+mod stream;
+
+use crate::driver::Driver;
+
+/// `CUresult`.
+pub(crate) type Status = i32;
+
+/// `CUDA_SUCCESS`.
+pub(crate) const SUCCESS: Status = 0;
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub(crate) const INVALID_VALUE: Status = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) const OUT_OF_MEMORY: Status = 2;
+/// `CUDA_ERROR_NO_DEVICE`.
+pub(crate) const NO_DEVICE: Status = 100;
+/// `CUDA_ERROR_INVALID_DEVICE`.
+pub(crate) const INVALID_DEVICE: Status = 101;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub(crate) const INVALID_CONTEXT: Status = 201;
+
+/// Runs `function` with the driver of this process, and counts the call.
+fn driver(function: impl FnOnce(&'static Driver) -> Status) -> Status {
+    match Driver::get() {
+        Some(driver) => {
+            driver.journal.called();
+            function(driver)
+        }
+        None => NO_DEVICE,
+    }
+}
+
+/// Writes a result where the caller wants it.
+///
+/// # Safety
+///
+/// `place` is null, or a place for a `T` that nothing else uses meanwhile.
+unsafe fn put<T>(place: *mut T, value: T) -> Status {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: not null, and for the rest the caller answers.
+    unsafe { place.write(value) };
+    SUCCESS
+}

@@ -1,0 +1,185 @@
+//! Streams and events: nothing waits for anything, since nothing runs.
+
+use std::ffi::{c_uint, c_void};
+
+use super::{INVALID_VALUE, SUCCESS, Status, driver, put};
+use crate::clock::{EventTime, StreamClock};
+
+/// The clock of the stream without a handle.
+static DEFAULT_STREAM: StreamClock = StreamClock::new();
+
+/// The handles below this are the default streams of the interface (`CU_STREAM_LEGACY`,
+/// `CU_STREAM_PER_THREAD`), which share a clock here.
+const FIRST_HANDLE: usize = 3;
+
+/// The clock of `stream`.
+///
+/// # Safety
+///
+/// `stream` is that of a default stream, or was created and not destroyed.
+pub(super) unsafe fn clock_of<'a>(stream: *mut c_void) -> &'a StreamClock {
+    match stream.addr() < FIRST_HANDLE {
+        true => &DEFAULT_STREAM,
+        // SAFETY: every other handle is a box that `cuStreamCreate` leaked; the caller says that it
+        // is there still.
+        false => unsafe { &*stream.cast::<StreamClock>() },
+    }
+}
+
+/// # Safety
+///
+/// `place` is null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(place: *mut *mut c_void, _flags: c_uint) -> Status {
+    let stream = Box::into_raw(Box::new(StreamClock::new()));
+    // SAFETY: the caller answers for `place`.
+    driver(|_| unsafe { put(place, stream.cast()) })
+}
+
+/// # Safety
+///
+/// As [`cuStreamCreate`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreateWithPriority(
+    place: *mut *mut c_void,
+    flags: c_uint,
+    _priority: i32,
+) -> Status {
+    // SAFETY: the same interface; there are no priorities.
+    unsafe { cuStreamCreate(place, flags) }
+}
+
+/// # Safety
+///
+/// `stream` was created, and nothing uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> Status {
+    driver(|_| {
+        if stream.addr() < FIRST_HANDLE {
+            return INVALID_VALUE;
+        }
+        // SAFETY: a box that `cuStreamCreate` leaked, and the caller gives up.
+        drop(unsafe { Box::from_raw(stream.cast::<StreamClock>()) });
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(_stream: *mut c_void) -> Status {
+    driver(|driver| {
+        driver.wait();
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamQuery(_stream: *mut c_void) -> Status {
+    driver(|_| SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamWaitEvent(
+    _stream: *mut c_void,
+    _event: *mut c_void,
+    _flags: c_uint,
+) -> Status {
+    driver(|_| SUCCESS)
+}
+
+/// No stream is ever captured: the functions that begin a capture are not here.
+///
+/// # Safety
+///
+/// `status` is null or a place for an `i32`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(_stream: *mut c_void, status: *mut i32) -> Status {
+    // SAFETY: the caller answers for `status`.
+    driver(|_| unsafe { put(status, 0) })
+}
+
+/// # Safety
+///
+/// `place` is null or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventCreate(place: *mut *mut c_void, _flags: c_uint) -> Status {
+    let event = Box::into_raw(Box::new(EventTime::default()));
+    // SAFETY: the caller answers for `place`.
+    driver(|_| unsafe { put(place, event.cast()) })
+}
+
+/// # Safety
+///
+/// `event` was created, and nothing uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> Status {
+    driver(|_| {
+        if event.is_null() {
+            return INVALID_VALUE;
+        }
+        // SAFETY: a box that `cuEventCreate` leaked, and the caller gives up.
+        drop(unsafe { Box::from_raw(event.cast::<EventTime>()) });
+        SUCCESS
+    })
+}
+
+/// # Safety
+///
+/// `event` is null or was created and not destroyed; so `stream`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> Status {
+    driver(|_| {
+        // SAFETY: events are given out by `cuEventCreate` alone; the caller says that it is there.
+        let Some(event) = (unsafe { event.cast::<EventTime>().as_ref() }) else {
+            return INVALID_VALUE;
+        };
+        // SAFETY: the caller answers for `stream`.
+        event.record(unsafe { clock_of(stream) });
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventSynchronize(_event: *mut c_void) -> Status {
+    driver(|driver| {
+        driver.wait();
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(_event: *mut c_void) -> Status {
+    driver(|_| SUCCESS)
+}
+
+/// # Safety
+///
+/// `milliseconds` is null or a place for an `f32`; both events were created and not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(
+    milliseconds: *mut f32,
+    start: *mut c_void,
+    end: *mut c_void,
+) -> Status {
+    driver(|_| {
+        // SAFETY: events are given out by `cuEventCreate` alone; the caller says that they are there.
+        let events = unsafe { (start.cast::<EventTime>().as_ref(), end.cast::<EventTime>().as_ref()) };
+        match events {
+            // SAFETY: the caller answers for `milliseconds`.
+            (Some(start), Some(end)) => unsafe { put(milliseconds, end.since(start)) },
+            _ => INVALID_VALUE,
+        }
+    })
+}
+
+/// # Safety
+///
+/// As [`cuEventElapsedTime_v2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime(
+    milliseconds: *mut f32,
+    start: *mut c_void,
+    end: *mut c_void,
+) -> Status {
+    // SAFETY: the same interface.
+    unsafe { cuEventElapsedTime_v2(milliseconds, start, end) }
+}

@@ -1,0 +1,123 @@
+//! The memory of one card: what is allocated, and what there is room for.
+
+use std::collections::BTreeMap;
+
+use crate::config::CardConfig;
+
+/// The distance between the addresses of two cards: more than any card has, and more than
+/// any process allocates in its life.
+const CARD_SPAN: u64 = 1 << 50;
+
+/// Addresses are multiples of this: `cuMemAlloc` returns memory that is aligned for any type
+/// ("suitably aligned for any kind of variable"), which on CUDA's devices is 256 bytes; the
+/// programming guide gives 256 as the least. A larger one does no harm.
+const ALIGNMENT: u64 = 512;
+
+/// The memory of a card of which nothing is kept but sizes.
+#[derive(Debug)]
+pub(crate) struct CardMemory {
+    total: u64,
+    taken: u64,
+    granularity: u64,
+    /// Where the next allocation will be. No address is used twice, so that an access after a free
+    /// is seen as one.
+    next: u64,
+    /// Address and counted bytes of each allocation.
+    allocations: BTreeMap<u64, u64>,
+    used: u64,
+}
+
+/// The card has no room for an allocation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OutOfMemory;
+
+impl CardMemory {
+    /// That of the card with this index.
+    pub fn new(index: usize, config: &CardConfig) -> Self {
+        Self {
+            total: config.total_bytes,
+            taken: config.taken_bytes,
+            granularity: config.granularity_bytes.max(1),
+            next: (index as u64 + 1) * CARD_SPAN,
+            allocations: BTreeMap::new(),
+            used: 0,
+        }
+    }
+
+    /// Allocates `bytes`, of which there is at least one.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, OutOfMemory> {
+        let counted = bytes
+            .checked_next_multiple_of(self.granularity)
+            .filter(|counted| *counted <= self.free())
+            .ok_or(OutOfMemory)?;
+        let address = self.next;
+        self.next += counted.next_multiple_of(ALIGNMENT);
+        self.allocations.insert(address, counted);
+        self.used += counted;
+        Ok(address)
+    }
+
+    /// Frees what begins at `address`; the bytes that were counted for it, or none if nothing does.
+    pub fn release(&mut self, address: u64) -> Option<u64> {
+        let bytes = self.allocations.remove(&address)?;
+        self.used -= bytes;
+        Some(bytes)
+    }
+
+    /// Bytes that this process has allocated.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that can still be allocated.
+    pub fn free(&self) -> u64 {
+        self.total.saturating_sub(self.taken).saturating_sub(self.used)
+    }
+
+    /// Bytes of the card.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The index of the card to which `address` belongs.
+    pub fn card_of(address: u64) -> Option<usize> {
+        ((address / CARD_SPAN) as usize).checked_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(granularity: u64) -> CardMemory {
+        let config = CardConfig {
+            total_bytes: 1000,
+            taken_bytes: 100,
+            granularity_bytes: granularity,
+            ..CardConfig::default()
+        };
+        CardMemory::new(1, &config)
+    }
+
+    #[test]
+    fn a_full_card_refuses_and_a_freed_one_does_not() {
+        let mut memory = memory(1);
+        let first = memory.allocate(900).unwrap();
+        assert_eq!(CardMemory::card_of(first), Some(1));
+        assert_eq!((memory.used(), memory.free()), (900, 0));
+        assert_eq!(memory.allocate(1), Err(OutOfMemory));
+        assert_eq!(memory.release(first), Some(900));
+        assert_eq!(memory.release(first), None);
+        let second = memory.allocate(900).unwrap();
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn allocations_are_rounded_to_the_granularity() {
+        let mut memory = memory(512);
+        memory.allocate(1).unwrap();
+        assert_eq!(memory.used(), 512);
+        assert_eq!(memory.allocate(1), Err(OutOfMemory));
+        assert_eq!(memory.allocate(u64::MAX), Err(OutOfMemory));
+    }
+}

@@ -1,0 +1,132 @@
+//! Which cards there are: a text file of `key value` lines, so that no parser has to be linked.
+//!
+//! ```text
+//! journal /tmp/run/journal
+//! card NVIDIA GeForce RTX 3090
+//! compute-capability 86
+//! multiprocessors 82
+//! shared-memory-per-block 101376
+//! total-bytes 25296896000
+//! taken-bytes 515899392
+//! ```
+//!
+//! Each `card` begins another card. Unknown keys are errors: the file is written by the program that
+//! carries this driver, and both are of one version.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The environment variable that names the file.
+pub(crate) const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
+
+/// What the file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where the journal is written; nowhere if there is none.
+    pub journal: Option<PathBuf>,
+    /// How long each launch keeps the thread that asks for it. Zero but in experiments on how far a
+    /// program runs ahead of that thread.
+    pub launch_delay: Duration,
+    /// The cards, in the order of their indices.
+    pub cards: Vec<CardConfig>,
+}
+
+/// One card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CardConfig {
+    /// Its name, as a driver says it.
+    pub name: String,
+    /// Compute capability times ten.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of shared memory that a block may opt in to.
+    pub shared_memory_per_block: u32,
+    /// Bytes of memory.
+    pub total_bytes: u64,
+    /// Bytes of it that others hold: contexts, other processes, a display.
+    pub taken_bytes: u64,
+    /// Each allocation is counted as the next multiple of these bytes; 1 where the key is absent:
+    /// the interface's documentation states no rounding for `cuMemAlloc`.
+    pub granularity_bytes: u64,
+}
+
+impl Config {
+    /// From the file that the environment names.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it cannot be read.
+    pub fn from_environment() -> Result<Self, String> {
+        let path = std::env::var_os(VARIABLE).ok_or(format!("{VARIABLE} names no file"))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        Self::parse(&text)
+    }
+
+    /// From the text of the file.
+    ///
+    /// # Errors
+    ///
+    /// A line that is none of the above.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut config = Self::default();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let wrong = || format!("`{line}` is no line of a counting driver's configuration");
+            let (key, value) = line.split_once(' ').ok_or_else(wrong)?;
+            let number = || value.parse::<u64>().map_err(|_| wrong());
+            let small = || value.parse::<u32>().map_err(|_| wrong());
+            match key {
+                "journal" => config.journal = Some(value.into()),
+                "launch-delay-us" => config.launch_delay = Duration::from_micros(number()?),
+                "card" => config.cards.push(CardConfig {
+                    name: value.into(),
+                    granularity_bytes: 1,
+                    ..CardConfig::default()
+                }),
+                _ => {
+                    let card = config.cards.last_mut().ok_or_else(wrong)?;
+                    match key {
+                        "compute-capability" => card.compute_capability = small()?,
+                        "multiprocessors" => card.multiprocessors = small()?,
+                        "shared-memory-per-block" => card.shared_memory_per_block = small()?,
+                        "total-bytes" => card.total_bytes = number()?,
+                        "taken-bytes" => card.taken_bytes = number()?,
+                        "granularity-bytes" => card.granularity_bytes = number()?.max(1),
+                        _ => return Err(wrong()),
+                    }
+                }
+            }
+        }
+        match config.cards.is_empty() {
+            true => Err("no card is configured".into()),
+            false => Ok(config),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cards_are_read() {
+        let text = "journal /tmp/a b\nlaunch-delay-us 5\n\ncard One 1\ncompute-capability 86\n\
+                    multiprocessors 82\nshared-memory-per-block 101376\ntotal-bytes 100\n\
+                    taken-bytes 10\ncard Two\ngranularity-bytes 512\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.journal, Some("/tmp/a b".into()));
+        assert_eq!(config.launch_delay, Duration::from_micros(5));
+        assert_eq!(config.cards.len(), 2);
+        assert_eq!(config.cards[0].name, "One 1");
+        assert_eq!(config.cards[0].taken_bytes, 10);
+        assert_eq!(config.cards[0].granularity_bytes, 1);
+        assert_eq!(config.cards[1].granularity_bytes, 512);
+    }
+
+    #[test]
+    fn a_line_that_says_nothing_is_refused() {
+        for text in ["", "card", "total-bytes 5", "card a\ntotal-bytes many", "card a\nsize 5"] {
+            assert!(Config::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The driver as a whole: its cards, its journal, and the card that each thread has chosen.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::card::{CardMemory, OutOfMemory};
+use crate::config::{CardConfig, Config};
+use crate::journal::{Event, Journal};
+use crate::kernel::Kernel;
+
+/// A card that does not exist.
+#[derive(Debug)]
+pub(crate) struct Card {
+    /// What it is like.
+    pub config: CardConfig,
+    memory: Mutex<CardMemory>,
+}
+
+/// The cards and the journal of this process.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// In the order of their indices.
+    pub cards: Vec<Card>,
+    /// What happens on them.
+    pub journal: Journal,
+    launch_delay: Duration,
+    /// Whether a kernel with which CubeCL probes a card was launched since somebody last waited.
+    probed: AtomicBool,
+}
+
+thread_local! {
+    /// The card whose context is current on this thread.
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl Driver {
+    /// The driver of this process, or none if its configuration cannot be read. It is loaded once.
+    pub fn get() -> Option<&'static Self> {
+        static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+        DRIVER
+            .get_or_init(|| match Self::load() {
+                Ok(driver) => Some(driver),
+                Err(reason) => {
+                    eprintln!("fit-check's counting CUDA driver: {reason}");
+                    None
+                }
+            })
+            .as_ref()
+    }
+
+    fn load() -> Result<Self, String> {
+        Self::new(Config::from_environment()?)
+    }
+
+    /// With the cards of `config`.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be written.
+    pub fn new(config: Config) -> Result<Self, String> {
+        let journal = Journal::open(config.journal.as_deref()).map_err(|error| error.to_string())?;
+        let cards = config.cards.into_iter().enumerate();
+        Ok(Self {
+            cards: cards
+                .map(|(index, config)| Card {
+                    memory: Mutex::new(CardMemory::new(index, &config)),
+                    config,
+                })
+                .collect(),
+            journal,
+            launch_delay: config.launch_delay,
+            probed: AtomicBool::new(false),
+        })
+    }
+
+    /// The index of the card that this thread has chosen.
+    pub fn current() -> Option<usize> {
+        CURRENT.get()
+    }
+
+    /// This thread chooses a card, or none.
+    pub fn set_current(card: Option<usize>) {
+        CURRENT.set(card);
+    }
+
+    /// A process begins to use `card`.
+    pub fn retain(&self, card: usize) {
+        let used = self.memory(card).used();
+        self.journal.write(Event::Context, card, 0, used);
+    }
+
+    /// The memory of the card with this index, which is one of [`Self::cards`].
+    pub fn memory(&self, card: usize) -> MutexGuard<'_, CardMemory> {
+        let memory = &self.cards[card].memory;
+        memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Allocates `bytes` on `card`.
+    ///
+    /// # Errors
+    ///
+    /// It has no room for them.
+    pub fn allocate(&self, card: usize, bytes: u64) -> Result<u64, OutOfMemory> {
+        let mut memory = self.memory(card);
+        let outcome = memory.allocate(bytes);
+        let event = match outcome {
+            Ok(_) => Event::Allocate,
+            Err(OutOfMemory) => Event::Refuse,
+        };
+        self.journal.write(event, card, bytes, memory.used());
+        outcome
+    }
+
+    /// Frees what begins at `address`; whether something did.
+    pub fn release(&self, address: u64) -> bool {
+        let card = CardMemory::card_of(address).filter(|card| *card < self.cards.len());
+        let Some(card) = card else {
+            return false;
+        };
+        let mut memory = self.memory(card);
+        let Some(bytes) = memory.release(address) else {
+            return false;
+        };
+        self.journal.write(Event::Free, card, bytes, memory.used());
+        true
+    }
+
+    /// `kernel` is launched; how long its stream takes for it.
+    pub fn launch(&self, kernel: &Kernel) -> Duration {
+        self.journal.launched();
+        if !self.launch_delay.is_zero() {
+            std::thread::sleep(self.launch_delay);
+        }
+        if kernel.is_probe {
+            self.probed.store(true, Ordering::Relaxed);
+        }
+        kernel.time
+    }
+
+    /// A thread waits for what it launched. Nothing runs, so there is nothing to wait for; but
+    /// CubeCL's probes of a card's throughput time their kernels by the host's clock, and launch
+    /// them with more and more work until that shows something.
+    pub fn wait(&self) {
+        if self.probed.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(crate::launch_time::PROBE);
+        }
+    }
+}

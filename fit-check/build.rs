@@ -1,0 +1,35 @@
+//! Compiles the CUDA driver that counts (`estimator/counting-driver`), which the program carries: it
+//! depends on std alone, so that rustc is all that it takes.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let crates = Path::new("../estimator");
+    let driver = crates.join("counting-driver");
+    let sources = [driver.join("src"), crates.join("card/src/launch_time.rs")];
+    for source in &sources {
+        println!("cargo::rerun-if-changed={}", source.display());
+    }
+    // A CUDA driver is found by the name `libcuda.so.1` on Linux alone.
+    let linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
+    println!("cargo::rustc-check-cfg=cfg(counting_driver)");
+    if !linux {
+        return;
+    }
+    println!("cargo::rustc-cfg=counting_driver");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where to"));
+    let compiled = Command::new(env::var_os("RUSTC").expect("cargo says which rustc"))
+        .args(["--edition", "2024", "--crate-name", "counting_driver"])
+        .args(["--crate-type", "cdylib", "--cap-lints", "allow"])
+        // A panic must not pass through functions that C calls.
+        .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "strip=symbols"])
+        .args(["--target", &env::var("TARGET").expect("cargo says for what")])
+        .arg("-o")
+        .arg(folder.join("libcuda.so.1"))
+        .arg(driver.join("src/lib.rs"))
+        .status()
+        .expect("rustc starts");
+    assert!(compiled.success(), "the counting CUDA driver does not compile");
+}

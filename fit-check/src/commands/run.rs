@@ -1,0 +1,106 @@
+//! Runs a program on cards that do not exist, through CUDA's own runtime.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{DOES_NOT_FIT, FITS, UNKNOWN};
+use crate::ask::{self, Card};
+use crate::cli;
+use crate::counting_driver::{self, CardUsage, CountingDriver, Ended, RunReport};
+use crate::output::file::File;
+use crate::report::{GpuName, SCHEMA};
+use crate::trouble::Trouble;
+use crate::{interrupt, output};
+
+/// Runs the command.
+pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let html = raw.html.as_deref().map(|path| File {
+        path,
+        option: "--html",
+        otherwise: "leave it out",
+    });
+    html.as_ref().map_or(Ok(()), File::check)?;
+    let timeout = Duration::from_secs(ask::count("--timeout", &raw.timeout)? as u64);
+    let cards = cards(raw)?;
+    let (program, arguments) = raw
+        .command
+        .split_first()
+        .ok_or_else(|| Trouble::new("run needs a program"))?;
+    let specs: Vec<_> = cards.iter().map(|card| card.spec.clone()).collect();
+    let driver = CountingDriver::new(&specs, Duration::ZERO)?;
+    interrupt::watch()?;
+    let program = Path::new(program);
+    let ended = counting_driver::run(&driver, program, arguments, timeout)?;
+    let journal = driver.journal()?;
+    let used = cards.iter().enumerate().filter_map(|(index, card)| {
+        let usage = journal.usage(index)?;
+        Some(CardUsage::new(GpuName::new(card), usage))
+    });
+    let report = RunReport {
+        schema: SCHEMA,
+        program: program.display().to_string(),
+        ended,
+        cards: used.collect(),
+    };
+    if report.cards.is_empty() {
+        return Err(unused(&report).into());
+    }
+    if let Some(file) = html {
+        file.save(&output::run::html(&report))?;
+    }
+    output::write(&report, &raw.output)?;
+    match (report.fits(), ended) {
+        (false, _) => Ok(DOES_NOT_FIT),
+        (true, Ended::Exited(0)) => Ok(FITS),
+        (true, _) => {
+            // What it took until then is said above, and is no answer to whether it fits.
+            anstream::eprintln!("{}", stopped(&report));
+            Ok(UNKNOWN)
+        }
+    }
+}
+
+/// The cards that were named, in the order of their indices.
+fn cards(raw: &cli::Run) -> Result<Vec<Card>, Trouble> {
+    let cards = cli::Cards {
+        runtime: estimator::Runtime::Cuda.to_string(),
+        tuning: estimator::Tuning::Cold.to_string(),
+        gpu: raw.gpu.clone(),
+        memory: raw.memory.clone(),
+    };
+    for name in &raw.gpu {
+        let gpu = estimator::Gpu::find(name)?;
+        if !gpu.is_driven_by(estimator::Runtime::Cuda) {
+            return Err(Trouble::new(format!("{} has no CUDA", gpu.name)).hint(
+                "run is for NVIDIA's cards; `fit-check gpus` lists them, `cargo fit-check` runs a program on any card",
+            ));
+        }
+    }
+    let cards = ask::cards(&cards, &raw.gpu, estimator::Runtime::Cuda)?;
+    match cards.is_empty() {
+        true => Err(Trouble::new("run needs a card with a size")
+            .hint("--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone")),
+        false => Ok(cards),
+    }
+}
+
+fn unused(report: &RunReport) -> Trouble {
+    let error = match report.ended {
+        Ended::Exited(0) => "it used no CUDA device".to_string(),
+        ended => format!("it {ended} and used no CUDA device"),
+    };
+    Trouble::new(format!("{}: {error}", report.program)).hint(
+        "build the program with burn's feature `cuda` and have it use `Device::cuda(0)`, or set BURN_DEVICE=cuda; `cargo fit-check` needs neither",
+    )
+}
+
+fn stopped(report: &RunReport) -> Trouble {
+    Trouble::new(format!("the program {}", report.ended)).hint(match report.ended {
+        Ended::TimedOut(_) => {
+            "the figures are those until then; --timeout SECONDS gives it longer, and few training steps are enough"
+        }
+        Ended::Interrupted => "the figures are those until then",
+        _ => "the figures are those until then; every value that a program reads from such a card is zero, which may be what it fails at",
+    })
+}

@@ -1,0 +1,135 @@
+//! Which device `verify` trains on, and through which driver.
+
+use std::time::Duration;
+
+use estimator::{Bytes, CardSpec, Gpu, Runtime};
+
+use crate::ask;
+use crate::cli;
+use crate::counting_driver::CountingDriver;
+use crate::measure::{DeviceName, Opened, Setup};
+use crate::trouble::Trouble;
+
+/// The driver under CUDA's runtime.
+#[derive(Debug)]
+pub(super) enum Driver {
+    /// That of the machine.
+    Machine,
+    /// That of the machine if there is one, else one that counts the memory of this card.
+    MachineOr(&'static Gpu),
+    /// One that counts the memory of this card, or of one with as much as is ever asked for.
+    Counting(Option<&'static Gpu>),
+}
+
+/// The memory that `--max-batch` leaves to the job; none where that is what the card has.
+///
+/// # Errors
+///
+/// Nothing says how much it is.
+pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, Trouble> {
+    let budget = raw.memory.as_deref().map(ask::memory).transpose()?;
+    if raw.max_batch && budget.is_none() && raw.gpu.is_none() {
+        return Err(Trouble::new("--max-batch needs to know how much memory there is for the job")
+            .hint("--memory SIZE says it; with --device cuda --gpu CARD it is that of the card"));
+    }
+    Ok(budget)
+}
+
+/// The driver that was typed for `device`.
+///
+/// # Errors
+///
+/// There is none of that name, or the device has no choice of drivers.
+pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Trouble> {
+    let gpu = raw.gpu.as_deref().map(Gpu::find).transpose()?;
+    let option = match (&raw.driver, gpu) {
+        (Some(_), _) => "--driver",
+        (None, Some(_)) => "--gpu",
+        (None, None) => return Ok(Driver::Machine),
+    };
+    if device.driven.runtime() != Runtime::Cuda {
+        return Err(Trouble::new(format!("{option} is for --device cuda, not for {device}")).hint(
+            "a GPU of this machine needs neither; CUDA's runtime without a GPU is --device cuda --gpu CARD, in a build with `--features cuda`",
+        ));
+    }
+    if let Some(gpu) = gpu
+        && !gpu.is_driven_by(Runtime::Cuda)
+    {
+        return Err(Trouble::new(format!("{} has no CUDA", gpu.name))
+            .hint("`fit-check gpus` lists NVIDIA's cards among the others"));
+    }
+    match (raw.driver.as_deref(), gpu) {
+        (None, Some(gpu)) => Ok(Driver::MachineOr(gpu)),
+        (None, None) => Ok(Driver::Machine),
+        (Some("counting"), gpu) => Ok(Driver::Counting(gpu)),
+        (Some("nvidia"), None) => Ok(Driver::Machine),
+        (Some("nvidia"), Some(_)) => Err(Trouble::new("NVIDIA's driver knows no cards but those of this machine")
+            .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
+        (Some(other), _) => Err(Trouble::new(format!("`{other}` is no value of --driver"))
+            .hint("--driver is nvidia or counting")),
+    }
+}
+
+impl Driver {
+    /// Opens `device`; with a driver that counts, `budget` of its card is free if there is one, else what
+    /// a process leaves of it.
+    ///
+    /// # Errors
+    ///
+    /// The device is not there or cannot be opened.
+    pub(super) fn open(
+        &self,
+        device: DeviceName,
+        budget: Option<Bytes>,
+        timeout: Duration,
+    ) -> anyhow::Result<(Setup, Opened)> {
+        let gpu = match self {
+            Self::Machine => None,
+            Self::Counting(gpu) => Some(*gpu),
+            Self::MachineOr(gpu) => {
+                let setup = Setup {
+                    device,
+                    timeout,
+                    counting: None,
+                };
+                if let Ok(opened) = setup.probe() {
+                    return Err(Trouble::new(format!(
+                        "this machine has a CUDA device of its own: {}",
+                        opened.report.name
+                    ))
+                    .hint("leave --gpu out to train on it; --driver counting trains on a card that is not there")
+                    .into());
+                }
+                Some(Some(*gpu))
+            }
+        };
+        let counting = gpu
+            .map(|gpu| CountingDriver::new(&[card(gpu, budget)], Duration::ZERO))
+            .transpose()?;
+        let setup = Setup {
+            device,
+            timeout,
+            counting,
+        };
+        let opened = setup.probe()?;
+        Ok((setup, opened))
+    }
+}
+
+/// `gpu`, or a card like an RTX 3090 with as much memory as is ever asked for, of which `budget` is free.
+fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> CardSpec {
+    let card = match gpu {
+        Some(gpu) => gpu.spec(Runtime::Cuda),
+        None => CardSpec {
+            name: "RTX 3090 without a limit".into(),
+            ..CardSpec::endless(Runtime::Cuda)
+        },
+    };
+    match budget {
+        Some(budget) => {
+            let total = card.total.unwrap_or(crate::counting_driver::UNLIMITED).max(budget);
+            card.with_memory(total, total.saturating_sub(budget))
+        }
+        None => card,
+    }
+}

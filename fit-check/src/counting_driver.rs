@@ -1,0 +1,167 @@
+//! CUDA's runtime without a GPU: a process that this program starts finds a CUDA driver of our own
+//! (`estimator/counting-driver`), which counts memory, refuses beyond a limit and runs nothing.
+//!
+//! The driver's bytes are part of this program. They are put into a temporary folder, and only that
+//! one process looks there.
+
+mod journal;
+mod program;
+mod report;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use estimator::{Bytes, CardSpec};
+use tempfile::TempDir;
+
+pub use self::journal::{Journal, Moment, Refusal, Usage};
+pub use self::program::{Ended, run};
+pub use self::report::{CardUsage, RunReport};
+use crate::trouble::Trouble;
+
+/// The driver: `estimator/counting-driver`, compiled by `build.rs`.
+#[cfg(counting_driver)]
+const LIBRARY: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/libcuda.so.1")));
+#[cfg(not(counting_driver))]
+const LIBRARY: Option<&[u8]> = None;
+
+/// Stands in for libdevice, CUDA's library of mathematical functions, which is linked into kernels
+/// when they are compiled: the same names, without what they compute.
+const LIBDEVICE: &[u8] =
+    include_bytes!("../../estimator/counting-driver/libdevice/libdevice.10.bc");
+
+/// Where CubeCL looks for a CUDA toolkit if `CUDA_PATH` names none: `CUDA_ROOTS` of `cubecl-llvm`
+/// 0.11.3, `src/nvptx/libdevice.rs`.
+const CUDA_ROOTS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
+
+/// Where libdevice is in a toolkit.
+const LIBDEVICE_FOLDER: &str = "nvvm/libdevice";
+
+/// Where the system's loader looks for libraries first.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The memory of a card without a limit. A quarter of it, which CubeCL takes for the largest page, is
+/// more than any step asks for.
+pub const UNLIMITED: Bytes = Bytes(1 << 50);
+
+/// A counting driver in a folder of its own, for processes that are started with it.
+#[derive(Debug)]
+pub struct CountingDriver {
+    folder: TempDir,
+    cards: Vec<CardSpec>,
+}
+
+impl CountingDriver {
+    /// A driver for cards like `cards`; each launch keeps the thread that asks for it for
+    /// `launch_delay`, which is zero but in experiments.
+    ///
+    /// # Errors
+    ///
+    /// The system is not Linux, or there is no folder for it.
+    pub fn new(cards: &[CardSpec], launch_delay: Duration) -> anyhow::Result<Self> {
+        let Some(library) = LIBRARY else {
+            return Err(Trouble::new("CUDA's runtime can be run without a GPU only on Linux")
+                .hint("`fit-check max-batch` and `estimate` answer on every system")
+                .into());
+        };
+        let folder = tempfile::Builder::new()
+            .prefix("fit-check-")
+            .tempdir()
+            .context("no temporary folder for the counting CUDA driver")?;
+        let driver = Self {
+            folder,
+            cards: cards.to_vec(),
+        };
+        // CubeCL looks for the first name before the second.
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            std::fs::write(driver.path(name), library)?;
+        }
+        let toolkit = driver.path(LIBDEVICE_FOLDER);
+        std::fs::create_dir_all(&toolkit)?;
+        std::fs::write(toolkit.join("libdevice.10.bc"), LIBDEVICE)?;
+        std::fs::write(driver.path("config"), driver.config(launch_delay))?;
+        Ok(driver)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The cards, as `config.rs` of the driver reads them.
+    fn config(&self, launch_delay: Duration) -> String {
+        let mut text = format!(
+            "journal {}\nlaunch-delay-us {}\n",
+            self.path("journal").display(),
+            launch_delay.as_micros()
+        );
+        for card in &self.cards {
+            let total = card.total.unwrap_or(UNLIMITED);
+            let _ = write!(
+                text,
+                "card NVIDIA {}\ncompute-capability {}\nmultiprocessors {}\n\
+                 shared-memory-per-block {}\ntotal-bytes {}\ntaken-bytes {}\n",
+                card.name,
+                card.compute_capability,
+                card.multiprocessors,
+                card.shared_memory_per_block(),
+                total.0,
+                card.taken.0
+            );
+        }
+        text
+    }
+
+    /// Has the process that `command` starts find this driver, and no other process.
+    pub fn apply(&self, command: &mut Command) {
+        let mut folders = vec![self.folder.path().to_path_buf()];
+        if let Some(usual) = std::env::var_os(LIBRARY_PATH) {
+            folders.extend(std::env::split_paths(&usual));
+        }
+        // A folder whose name has a colon cannot be in the list; a temporary one has none.
+        if let Ok(folders) = std::env::join_paths(folders) {
+            command.env(LIBRARY_PATH, folders);
+        }
+        command.env("FIT_CHECK_COUNTING_DRIVER", self.path("config"));
+        if !has_libdevice() {
+            command.env("CUDA_PATH", self.folder.path());
+        }
+    }
+
+    /// Memory of the card with this index that a process may have; none if there is no limit.
+    pub fn free(&self, card: usize) -> Option<Bytes> {
+        self.cards.get(card)?.available()
+    }
+
+    /// Begins the journal anew.
+    ///
+    /// # Errors
+    ///
+    /// That of the processes until now cannot be removed.
+    pub fn forget(&self) -> anyhow::Result<()> {
+        match std::fs::remove_file(self.path("journal")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What happened on its cards until now.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be read.
+    pub fn journal(&self) -> anyhow::Result<Journal> {
+        Journal::read(&self.path("journal"))
+    }
+}
+
+/// Whether CubeCL finds a libdevice of a CUDA toolkit.
+fn has_libdevice() -> bool {
+    let found = |root: PathBuf| root.join(LIBDEVICE_FOLDER).join("libdevice.10.bc").is_file();
+    match std::env::var_os("CUDA_PATH") {
+        Some(root) => found(root.into()),
+        None => CUDA_ROOTS.into_iter().any(|root| found(root.into())),
+    }
+}

@@ -1,0 +1,203 @@
+//! What processes did to the memory of cards, as their driver wrote it down.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::Context;
+use estimator::Bytes;
+use serde::Serialize;
+
+/// Allocations, releases and refusals, in the order in which they happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journal {
+    entries: Vec<Entry>,
+}
+
+/// What a line is about: `journal.rs` of `estimator/counting-driver`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
+enum Event {
+    Context,
+    Allocate,
+    Free,
+    Refuse,
+}
+
+/// A line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    event: Event,
+    process: u64,
+    thread: u64,
+    card: usize,
+    moment: Moment,
+    bytes: Bytes,
+    used: Bytes,
+}
+
+/// When something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// Calls of the driver until then.
+    pub calls: u64,
+    /// Kernels launched until then.
+    pub launches: u64,
+    /// Milliseconds since the process loaded the driver.
+    pub milliseconds: u64,
+}
+
+/// An allocation that the program did not get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// What it asked for.
+    pub bytes: Bytes,
+    /// What it had then.
+    pub used_bytes: Bytes,
+    /// When.
+    #[serde(flatten)]
+    pub moment: Moment,
+}
+
+/// What a program took of one card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The most at once.
+    pub peak_bytes: Bytes,
+    /// When that was first so.
+    pub peak_at: Moment,
+    /// What it had when it ended.
+    pub end_bytes: Bytes,
+    /// Allocations that it got.
+    pub allocations: u64,
+    /// Allocations that it did not get, though it gave memory back and asked again.
+    pub refused: Vec<Refusal>,
+    /// Refused allocations that it could do without after it had given memory back.
+    pub made_good: u64,
+    /// What it had after each change, by the calls of the driver until then, of all its processes.
+    pub curve: Vec<(u64, Bytes)>,
+}
+
+impl Journal {
+    /// What is written in the file at `path`; nothing if no process has opened a driver there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or a line is none of a journal's.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).context("the journal of the counting CUDA driver"),
+        }
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        // A process that is killed may leave half a line.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let lines = whole.lines().map(|line| {
+            Entry::parse(line).with_context(|| format!("`{line}` is no line of a driver's journal"))
+        });
+        Ok(Self {
+            entries: lines.collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    /// What was taken of `card`; none if no process used it.
+    pub fn usage(&self, card: usize) -> Option<Usage> {
+        let mut usage = None;
+        let mut processes: HashMap<u64, (u64, Bytes)> = HashMap::new();
+        // CubeCL gives back what it can when it is refused, and asks once more: of each thread, the
+        // request that was refused once.
+        let mut refused_once: HashMap<(u64, u64), (Bytes, u64)> = HashMap::new();
+        for entry in self.entries.iter().filter(|entry| entry.card == card) {
+            let usage = usage.get_or_insert_with(Usage::default);
+            let asker = (entry.process, entry.thread);
+            processes.insert(entry.process, (entry.moment.calls, entry.used));
+            let used = processes.values().map(|(_, used)| *used).sum();
+            let calls = processes.values().map(|(calls, _)| calls).sum();
+            match entry.event {
+                Event::Context | Event::Free => {}
+                Event::Allocate => usage.allocations += 1,
+                Event::Refuse => {
+                    let request = (entry.bytes, entry.moment.launches);
+                    usage.made_good += 1;
+                    match refused_once.remove(&asker).filter(|first| *first == request) {
+                        Some(_) => {
+                            usage.made_good -= 2;
+                            usage.refused.push(Refusal {
+                                bytes: entry.bytes,
+                                used_bytes: entry.used,
+                                moment: entry.moment,
+                            });
+                        }
+                        None => {
+                            refused_once.insert(asker, request);
+                        }
+                    }
+                    continue;
+                }
+            }
+            if used > usage.peak_bytes {
+                usage.peak_bytes = used;
+                usage.peak_at = entry.moment;
+            }
+            usage.end_bytes = used;
+            usage.curve.push((calls, used));
+        }
+        usage
+    }
+}
+
+impl Entry {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let event = fields.next()?.parse().ok()?;
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        Some(Self {
+            event,
+            process: next()?,
+            thread: next()?,
+            card: next()? as usize,
+            moment: Moment {
+                calls: next()?,
+                launches: next()?,
+                milliseconds: next()?,
+            },
+            bytes: Bytes(next()?),
+            used: Bytes(next()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_is_over_all_processes_and_of_one_card() {
+        let text = "context 7 0 0 1 0 0 0 0\nallocate 7 0 0 2 0 1 100 100\n\
+                    allocate 8 0 0 3 1 2 50 50\nfree 7 0 0 4 2 3 100 0\n\
+                    allocate 7 0 1 5 3 4 999 999\nallocate 7 0 0 6 3";
+        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        assert_eq!(usage.peak_bytes, Bytes(150));
+        assert_eq!(usage.peak_at.calls, 3);
+        assert_eq!(usage.end_bytes, Bytes(50));
+        assert_eq!(usage.allocations, 2);
+        assert!(usage.refused.is_empty());
+        assert_eq!(Journal::parse(text).unwrap().usage(2), None);
+        assert!(Journal::parse("allocate 1 2\n").is_err());
+    }
+
+    #[test]
+    fn what_is_refused_twice_in_a_row_is_lost() {
+        // One that is asked for again in vain, one that a free makes good, two that are lost.
+        let text = "refuse 7 0 0 1 5 0 10 90\nfree 7 0 0 2 5 0 20 70\nrefuse 7 0 0 3 5 0 10 90\n\
+                    refuse 7 0 0 4 6 0 10 90\nfree 7 0 0 5 6 0 20 70\nallocate 7 0 0 6 6 0 10 80\n\
+                    refuse 7 0 0 7 9 0 10 90\nrefuse 7 0 0 8 9 0 10 90\n\
+                    refuse 7 0 0 9 9 0 10 90\nrefuse 7 0 0 10 9 0 10 90\n";
+        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        assert_eq!(usage.refused.len(), 3);
+        assert_eq!(usage.refused[0].moment.calls, 3);
+        assert_eq!(usage.made_good, 1);
+    }
+}

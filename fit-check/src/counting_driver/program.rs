@@ -1,0 +1,155 @@
+//! A program of somebody's, run with the counting driver until it ends or has to be ended.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use wait_timeout::ChildExt;
+
+use super::CountingDriver;
+use crate::interrupt;
+use crate::trouble::Trouble;
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "how", content = "what")]
+pub enum Ended {
+    /// By itself, with this status.
+    Exited(i32),
+    /// It was ended by this signal.
+    Signalled(i32),
+    /// It took longer than these seconds and was ended.
+    TimedOut(u64),
+    /// Whoever started it interrupted it.
+    Interrupted,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(0) => write!(f, "ended by itself"),
+            Self::Exited(status) => write!(f, "ended with status {status}"),
+            Self::Signalled(signal) => match signal_name(*signal) {
+                Some(name) => write!(f, "was ended by signal {signal} ({name})"),
+                None => write!(f, "was ended by signal {signal}"),
+            },
+            Self::TimedOut(seconds) => write!(f, "was still running after {seconds} s"),
+            Self::Interrupted => write!(f, "was interrupted"),
+        }
+    }
+}
+
+/// How long a program that is told to end may take before it is made to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often a program that runs is looked after.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. What it writes
+/// goes where this program's output goes. No process of its own is left when this returns.
+///
+/// # Errors
+///
+/// It cannot be started.
+pub fn run(
+    driver: &CountingDriver,
+    program: &Path,
+    arguments: &[OsString],
+    timeout: Duration,
+) -> anyhow::Result<Ended> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    driver.apply(&mut command);
+    if std::io::stdin().is_terminal() {
+        // It is in a group of its own, which may not read from the terminal.
+        command.stdin(Stdio::null());
+    }
+    #[cfg(unix)]
+    // In a group of its own, so that what it starts can be ended with it.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let child = command
+        .spawn()
+        .map_err(|error| cannot_start(program, &error))?;
+    let mut group = Group { child };
+    let until = Instant::now() + timeout;
+    loop {
+        if let Some(status) = group.child.wait_timeout(INTERVAL)? {
+            return Ok(ended(status));
+        }
+        if interrupt::requested() {
+            return Ok(Ended::Interrupted);
+        }
+        if Instant::now() >= until {
+            return Ok(Ended::TimedOut(timeout.as_secs()));
+        }
+    }
+}
+
+/// A program and all processes that it started; they are ended when this is dropped.
+struct Group {
+    child: Child,
+}
+
+#[cfg(unix)]
+impl Group {
+    /// Asks the processes to end, or makes them.
+    fn end(&self, now: bool) {
+        use nix::sys::signal::{Signal, killpg};
+        let signal = if now { Signal::SIGKILL } else { Signal::SIGTERM };
+        // A group without processes is what is wanted.
+        let _ = killpg(nix::unistd::Pid::from_raw(self.child.id() as i32), signal);
+    }
+}
+
+#[cfg(not(unix))]
+impl Group {
+    fn end(&mut self, _now: bool) {
+        let _ = self.child.kill();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end(false);
+        let _ = self.child.wait_timeout(GRACE);
+        self.end(true);
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(unix)]
+fn signal_name(signal: i32) -> Option<&'static str> {
+    let signal = nix::sys::signal::Signal::try_from(signal).ok()?;
+    Some(signal.as_str())
+}
+
+#[cfg(not(unix))]
+fn signal_name(_: i32) -> Option<&'static str> {
+    None
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return Ended::Signalled(signal);
+    }
+    Ended::Exited(status.code().unwrap_or(-1))
+}
+
+fn cannot_start(program: &Path, error: &std::io::Error) -> Trouble {
+    let name = program.display();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Trouble::new(format!("there is no program `{name}`")).hint(
+            "name a program that is built, as you would start it: target/release/train, for instance",
+        ),
+        std::io::ErrorKind::PermissionDenied => {
+            Trouble::new(format!("`{name}` may not be executed"))
+                .hint("name a program that is built; a script needs `chmod +x`")
+        }
+        _ => Trouble::new(format!("`{name}` cannot be started: {error}"))
+            .hint("name a program that was built for this machine"),
+    }
+}

@@ -1,0 +1,184 @@
+//! What `run` found, as pages and as rows.
+
+use std::fmt::Write;
+
+use estimator::Bytes;
+use maud::{Markup, html};
+
+use super::html::document;
+use super::page::{BAD, FAINT, GOOD, TITLE, grouped, indented, styled};
+use super::{Report, Sheet};
+use crate::counting_driver::{CardUsage, Moment, RunReport};
+
+/// What must not be forgotten about any of these answers.
+const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too";
+
+/// `after 1,234 kernels, 5.2 s after it opened CUDA`
+fn when(moment: &Moment) -> String {
+    format!(
+        "after {} kernels, {:.1} s after it opened CUDA",
+        grouped(moment.launches),
+        moment.milliseconds as f64 / 1000.0
+    )
+}
+
+/// What was refused, in words.
+fn refusals(usage: &CardUsage) -> String {
+    let mut text = match &usage.refused[..] {
+        [] => "no allocation".to_string(),
+        [first, rest @ ..] => format!(
+            "{} allocation{}, the first of {} while it had {}, {}",
+            rest.len() + 1,
+            if rest.is_empty() { "" } else { "s" },
+            first.bytes,
+            first.used_bytes,
+            when(&first.moment)
+        ),
+    };
+    if usage.made_good > 0 {
+        let _ = write!(
+            text,
+            "; {} more only until it had given memory back",
+            usage.made_good
+        );
+    }
+    text
+}
+
+/// `fits GeForce RTX 3090: 3.1 GiB left over`
+fn verdict(usage: &CardUsage) -> String {
+    match usage.fits {
+        true => format!(
+            "{} {}: {} to spare",
+            styled(GOOD, "fits"),
+            usage.gpu.name,
+            usage.headroom_bytes
+        ),
+        false => format!("{} {}", styled(BAD, "does not fit"), usage.gpu.name),
+    }
+}
+
+impl Report for RunReport {
+    fn page(&self) -> String {
+        let mut page = format!("{}: the program {}\n", styled(TITLE, &self.program), self.ended);
+        for usage in &self.cards {
+            let _ = write!(
+                page,
+                "\n  {}\n\n  peak    {:>10}  {}\n  end     {:>10}  when it ended\n  refused {:>10}  {}\n",
+                verdict(usage),
+                usage.peak_bytes.to_string(),
+                when(&usage.peak_at),
+                usage.end_bytes.to_string(),
+                usage.refused.len(),
+                refusals(usage),
+            );
+        }
+        let _ = writeln!(page, "\n{}", styled(FAINT, indented(NOTE).trim_end()));
+        page
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        let rows = self.cards.iter().map(|usage| {
+            vec![
+                usage.gpu.name.clone(),
+                usage.fits.to_string(),
+                usage.peak_bytes.0.to_string(),
+                usage.end_bytes.0.to_string(),
+                usage.headroom_bytes.0.to_string(),
+                usage.allocations.to_string(),
+                usage.refused.len().to_string(),
+                usage.made_good.to_string(),
+            ]
+        });
+        vec![Sheet {
+            title: String::new(),
+            header: Sheet::header([
+                "card",
+                "fits",
+                "peak_bytes",
+                "end_bytes",
+                "headroom_bytes",
+                "allocations",
+                "refused",
+                "made_good",
+            ]),
+            rows: rows.collect(),
+        }]
+    }
+}
+
+/// The page for a browser.
+pub(crate) fn html(report: &RunReport) -> String {
+    let title = format!("{} on cards that do not exist", report.program);
+    let body = html! {
+        h1 { (title) }
+        p { "The program " (report.ended) "." }
+        @for usage in &report.cards {
+            h2 { (usage.gpu.name) }
+            p class=(if usage.fits { "good" } else { "bad" }) {
+                strong { (super::pages::plain(&verdict(usage))) }
+            }
+            p { "Peak: " (usage.peak_bytes) ", " (when(&usage.peak_at)) ". At the end: " (usage.end_bytes)
+                ". Refused: " (refusals(usage)) "." }
+            (curve(usage))
+        }
+        p.faint { (NOTE) "." }
+    };
+    document(&format!("{title} - fit-check"), STYLE, &body)
+}
+
+const STYLE: &str = include_str!("run.css");
+
+/// Width and height of the plot, and the room for what is written beside it.
+const PLOT: (f64, f64) = (860.0, 320.0);
+const LEFT: f64 = 80.0;
+const BELOW: f64 = 40.0;
+/// Points that can be told apart; of more, the highest of each column is drawn.
+const COLUMNS: usize = 860;
+
+/// What the program had, over its calls of the driver.
+fn curve(usage: &CardUsage) -> Markup {
+    let room = usage.gpu.usable_bytes.saturating_sub(usage.gpu.overhead_bytes);
+    // Without a limit that means something, the peak is the top.
+    let top = match room.0 > 2 * usage.peak_bytes.0 {
+        true => usage.peak_bytes,
+        false => room.max(usage.peak_bytes),
+    };
+    let calls = usage.curve.last().map_or(1, |(calls, _)| (*calls).max(1));
+    let x = |calls_until: u64| LEFT + PLOT.0 * calls_until as f64 / calls as f64;
+    let y = |bytes: Bytes| PLOT.1 * (1.04 - bytes.as_f64() / top.as_f64().max(1.0)) / 1.04;
+    let mut highest = vec![None; COLUMNS + 1];
+    let mut last = Bytes::ZERO;
+    for (until, bytes) in &usage.curve {
+        let column = (*until as usize * COLUMNS) / calls as usize;
+        let seen: &mut Option<Bytes> = &mut highest[column];
+        *seen = Some(seen.unwrap_or(last).max(*bytes));
+        last = *bytes;
+    }
+    let mut path = format!("M{LEFT},{:.1}", y(Bytes::ZERO));
+    for (column, bytes) in highest.iter().enumerate() {
+        if let Some(bytes) = bytes {
+            let at = x((column as u64 * calls) / COLUMNS as u64);
+            let _ = write!(path, "H{at:.1}V{:.1}", y(*bytes));
+        }
+    }
+    let _ = write!(path, "H{:.1}V{:.1}Z", LEFT + PLOT.0, y(Bytes::ZERO));
+    html! {
+        svg viewBox={ "0 0 " (LEFT + PLOT.0 + 10.0) " " (PLOT.1 + BELOW) } role="img"
+            aria-label="Memory that the program has, over its calls of the driver"
+        {
+            @for share in [0u64, 1, 2, 3, 4] {
+                @let bytes = Bytes(top.0 / 4 * share);
+                line.grid x1=(LEFT) x2=(LEFT + PLOT.0) y1=(y(bytes)) y2=(y(bytes)) {}
+                text x=(LEFT - 6.0) y=(y(bytes) + 4.0) text-anchor="end" { (bytes) }
+            }
+            path.memory d=(path) {}
+            @if top == room {
+                line.card x1=(LEFT) x2=(LEFT + PLOT.0) y1=(y(room)) y2=(y(room)) {}
+            }
+            text x=(LEFT + PLOT.0 / 2.0) y=(PLOT.1 + 28.0) text-anchor="middle" {
+                (grouped(calls)) " calls of the CUDA driver, in their order"
+            }
+        }
+    }
+}
