@@ -24,12 +24,25 @@ fn main() {
         .args(["--edition", "2024", "--crate-name", "counting_driver"])
         .args(["--crate-type", "cdylib", "--cap-lints", "allow"])
         // A panic must not pass through functions that C calls.
-        .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "strip=symbols"])
-        .args(["--target", &env::var("TARGET").expect("cargo says for what")])
+        .args([
+            "-C",
+            "opt-level=2",
+            "-C",
+            "panic=abort",
+            "-C",
+            "strip=symbols",
+        ])
+        .args([
+            "--target",
+            &env::var("TARGET").expect("cargo says for what"),
+        ])
         .arg("-o")
         .arg(folder.join("libcuda.so.1"))
         .arg(driver.join("src/lib.rs"))
         .status()
         .expect("rustc starts");
-    assert!(compiled.success(), "the counting CUDA driver does not compile");
+    assert!(
+        compiled.success(),
+        "the counting CUDA driver does not compile"
+    );
 }

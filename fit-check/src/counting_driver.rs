@@ -63,9 +63,11 @@ impl CountingDriver {
     /// The system is not Linux, or there is no folder for it.
     pub fn new(cards: &[CardSpec], launch_delay: Duration) -> anyhow::Result<Self> {
         let Some(library) = LIBRARY else {
-            return Err(Trouble::new("CUDA's runtime can be run without a GPU only on Linux")
-                .hint("`fit-check max-batch` and `estimate` answer on every system")
-                .into());
+            return Err(
+                Trouble::new("CUDA's runtime can be run without a GPU only on Linux")
+                    .hint("`fit-check max-batch` and `estimate` answer on every system")
+                    .into(),
+            );
         };
         let folder = tempfile::Builder::new()
             .prefix("fit-check-")
@@ -159,7 +161,11 @@ impl CountingDriver {
 
 /// Whether CubeCL finds a libdevice of a CUDA toolkit.
 fn has_libdevice() -> bool {
-    let found = |root: PathBuf| root.join(LIBDEVICE_FOLDER).join("libdevice.10.bc").is_file();
+    let found = |root: PathBuf| {
+        root.join(LIBDEVICE_FOLDER)
+            .join("libdevice.10.bc")
+            .is_file()
+    };
     match std::env::var_os("CUDA_PATH") {
         Some(root) => found(root.into()),
         None => CUDA_ROOTS.into_iter().any(|root| found(root.into())),

@@ -42,7 +42,10 @@ const SCALAR: Duration = Duration::from_millis(1 << 36);
 /// The time of a launch of one of CubeCL's probes of a card's throughput. They launch with more and
 /// more work until a launch takes 20 ms (`TARGET_DURATION` of `cubecl-runtime` 0.11.3,
 /// `src/throughput/benchmarker.rs`), so with this they are content with the least.
-#[allow(dead_code, reason = "a simulated card answers the probes without a launch")]
+#[allow(
+    dead_code,
+    reason = "a simulated card answers the probes without a launch"
+)]
 pub(crate) const PROBE: Duration = Duration::from_millis(20);
 
 /// The time of a launch of a kernel that multiplies like this.

@@ -3,16 +3,17 @@
 //!
 //! CubeCL measures peaks with clocks of its own, again and again until they agree; on a card that
 //! computes nothing they would never. So the answers are put where CubeCL keeps what it has
-//! measured. For arithmetic and launches that is done before it asks. The probes of a card's
-//! memory take buffers of a gigabyte, so those do begin, and are answered with their first launch.
+//! measured. For launches that is done before it asks. The probes of a card's memory take buffers
+//! of a gigabyte, and after each probe the pools are tidied up, so those of memory and of arithmetic
+//! do begin, and are answered with their first launch.
 
-use cubecl_ir::{DeviceProperties, ElemType, FloatKind, IntKind, UIntKind};
+use cubecl_ir::{AddressType, DeviceProperties, ElemType, FloatKind, IntKind, UIntKind};
+use cubecl_server::id::KernelId;
+use cubecl_server::kernel::CubeKernel;
 use cubecl_server::throughput::{
     CmmaDims, ComputeCmmaConfig, MemoryAccess, MemorySpec, ThroughputCache, ThroughputKey,
     ThroughputMode, ThroughputValue, sweep_size,
 };
-
-use crate::spec::Runtime;
 
 /// More than any kernel reaches.
 const BEYOND_REACH: ThroughputValue = ThroughputValue {
@@ -26,73 +27,139 @@ const PROBES: &str = "cubecl_std::throughput::";
 /// The peaks of one card.
 #[derive(Clone, Debug)]
 pub(crate) struct Peaks {
-    runtime: Runtime,
     name: &'static str,
     properties: DeviceProperties,
+    /// What was probed by the last launch, if it was one of a probe. A probe of arithmetic on 16-bit
+    /// numbers launches the kernels of 32 bits too, whose peak is not known after it.
+    probing: Option<Probed>,
+}
+
+/// What a probe finds the peak of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probed {
+    Memory,
+    Arithmetic,
+    MatrixUnits,
+}
+
+/// A kernel with which CubeCL measures a peak: how it was made.
+#[derive(Debug)]
+pub(crate) struct Probe(KernelId);
+
+impl Probe {
+    /// `kernel`, if it is one.
+    pub fn of(kernel: &dyn CubeKernel) -> Option<Self> {
+        let name = kernel.name();
+        name.starts_with(PROBES).then(|| Self(kernel.id()))
+    }
 }
 
 impl Peaks {
-    /// Those of a card with these `properties` that CubeCL knows by `name`; all but those of its
-    /// memory are known from here on.
-    pub fn new(runtime: Runtime, name: &'static str, properties: &DeviceProperties) -> Self {
+    /// Those of a card with these `properties` that CubeCL knows by `name`; that of launches is known
+    /// from here on.
+    pub fn new(name: &'static str, properties: &DeviceProperties) -> Self {
         let peaks = Self {
-            runtime,
             name,
             properties: properties.clone(),
+            probing: None,
         };
         let free = ThroughputValue {
             ops_count: 1,
             ..ThroughputValue::ZERO
         };
         peaks.set(ThroughputMode::Launch, free);
-        for dtype in TYPES {
-            peaks.set(ThroughputMode::ComputeDirect { dtype }, BEYOND_REACH);
-        }
-        for form in &properties.features.matmul.cmma {
-            let config = ComputeCmmaConfig {
-                accumulator_type: form.cd_type,
-                cmma_dims: CmmaDims {
-                    m: form.m as usize,
-                    n: form.n as usize,
-                    k: form.k as usize,
-                },
-            };
-            let dtype = form.a_type;
-            peaks.set(ThroughputMode::ComputeCmma { dtype, config }, BEYOND_REACH);
-        }
         peaks
     }
 
-    /// Whether `kernel` measures a peak. If it is one of memory, that is known from here on:
-    /// `scalars` are what it was launched with.
-    pub fn answers(&self, kernel: &str, scalars: &[u64]) -> bool {
-        let Some(kernel) = kernel.strip_prefix(PROBES) else {
-            return false;
-        };
-        let access = [
+    /// A kernel was launched that probes nothing.
+    pub fn passed_by(&mut self) {
+        self.probing = None;
+    }
+
+    /// `probe` was launched with `scalars`: the peak that it measures is known from here on.
+    pub fn answer(&mut self, Probe(id): &Probe, scalars: &[u64]) {
+        let kernel = id.type_name();
+        let accesses = [
             ("memory_direct", MemoryAccess::Copy),
             ("memory_read", MemoryAccess::Read),
             ("memory_write", MemoryAccess::Write),
         ];
-        let access = access.iter().find(|(name, _)| kernel.contains(name));
+        let access = accesses.iter().find(|(name, _)| kernel.contains(name));
+        let probed = match access {
+            Some(_) => Probed::Memory,
+            None if kernel.contains("compute_direct") => Probed::Arithmetic,
+            None if kernel.contains("compute_cmma") => Probed::MatrixUnits,
+            None => return,
+        };
+        if self.probing.replace(probed) == Some(probed) {
+            return;
+        }
         if let (Some((_, access)), Some(first)) = (access, scalars.first()) {
             // `memory_direct_throughput` and its like of `cubecl-std` 0.11.3 take the lines of
             // 16 bytes of a window first, in the width of an address.
-            let lines = match self.runtime {
-                Runtime::Cuda => *first,
-                Runtime::Vulkan | Runtime::Wgpu => *first & u64::from(u32::MAX),
+            let lines = match id.address_type {
+                AddressType::U32 => *first & u64::from(u32::MAX),
+                AddressType::U64 => *first,
             };
             let bytes = sweep_size(lines * 16 * access.buffers());
             let spec = MemorySpec::new(*access, bytes);
             self.set(ThroughputMode::Memory(spec), BEYOND_REACH);
+            return;
         }
-        true
+        // The types are among the arguments that a kernel is compiled with, and nowhere else.
+        let arguments = id.stable_format();
+        let types = types_in(&arguments);
+        match (probed, &types[..]) {
+            (Probed::Arithmetic, [dtype, ..]) => {
+                self.set(
+                    ThroughputMode::ComputeDirect { dtype: *dtype },
+                    BEYOND_REACH,
+                );
+            }
+            (Probed::MatrixUnits, [dtype, accumulator, ..]) => {
+                for form in &self.properties.features.matmul.cmma {
+                    let cmma_dims = CmmaDims {
+                        m: form.m as usize,
+                        n: form.n as usize,
+                        k: form.k as usize,
+                    };
+                    if form.a_type == *dtype
+                        && form.cd_type == *accumulator
+                        && arguments.contains(&format!("{cmma_dims:?}"))
+                    {
+                        let config = ComputeCmmaConfig {
+                            accumulator_type: form.cd_type,
+                            cmma_dims,
+                        };
+                        let dtype = form.a_type;
+                        self.set(ThroughputMode::ComputeCmma { dtype, config }, BEYOND_REACH);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     fn set(&self, mode: ThroughputMode, value: ThroughputValue) {
         let known = ThroughputCache::get_for_device(self.name, &self.properties);
         known.lock().insert(ThroughputKey { mode }, value);
     }
+}
+
+/// The types that `text` names, in their order: `dtype: Float(F32)`.
+fn types_in(text: &str) -> Vec<ElemType> {
+    let mut found: Vec<(usize, ElemType)> = TYPES
+        .into_iter()
+        .flat_map(|dtype| {
+            let name = format!(": {dtype:?}");
+            let places = text
+                .match_indices(&name)
+                .map(move |(place, _)| (place, dtype));
+            places.collect::<Vec<_>>()
+        })
+        .collect();
+    found.sort_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, dtype)| dtype).collect()
 }
 
 /// Types that kernels compute with.
@@ -109,3 +176,15 @@ const TYPES: [ElemType; 11] = [
     ElemType::UInt(UIntKind::U8),
     ElemType::UInt(UIntKind::U32),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_found_in_their_order() {
+        let text = "CmmaInfo { cmm_dims: CmmaDims { m: 16, n: 16, k: 8 }, dtype: Float(TF32), acc: Float(F32) }";
+        let [tf32, single] = [FloatKind::TF32, FloatKind::F32].map(ElemType::Float);
+        assert_eq!(types_in(text), [tf32, single]);
+    }
+}

@@ -25,7 +25,7 @@ use crate::cuda::CudaMemory;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
-use crate::peaks::Peaks;
+use crate::peaks::{Peaks, Probe};
 use crate::properties;
 use crate::record::{Event, Failure};
 use crate::recorder::{Recorder, Suspects};
@@ -139,7 +139,7 @@ fn utilities(
         Runtime::Vulkan => "wgpu<spirv>",
         Runtime::Wgpu => "wgpu<wgsl>",
     };
-    let peaks = Peaks::new(spec.runtime, name, &properties);
+    let peaks = Peaks::new(name, &properties);
     let target = properties::target(spec);
     let rule = LayoutRule::new(spec);
     let (utilities, captures) = ServerUtilities::init(
@@ -185,6 +185,7 @@ enum Call {
         kernel: &'static str,
         bindings: KernelArguments,
         skipped: bool,
+        probe: Option<Probe>,
     },
     Write {
         memory: Vec<usize>,
@@ -286,10 +287,18 @@ impl CardServer {
                     kernel,
                     bindings,
                     skipped,
+                    probe,
                 } => {
                     suspects.add(ids(bindings.buffers()));
-                    if self.launch_now(kernel, &bindings, skipped, stream) {
-                        suspects = Suspects::All;
+                    match probe {
+                        // How often it is launched depends on the time of day, and is not to show.
+                        Some(probe) => self.peaks.answer(&probe, &bindings.info.data),
+                        None => {
+                            self.peaks.passed_by();
+                            if self.launch_now(kernel, &bindings, skipped, stream) {
+                                suspects = Suspects::All;
+                            }
+                        }
                     }
                 }
                 Call::Write { memory } => {
@@ -358,10 +367,6 @@ impl CardServer {
         skipped: bool,
         stream: StreamId,
     ) -> bool {
-        if self.peaks.answers(kernel, &bindings.info.data) {
-            // How often it is launched depends on the time of day, and is not to show.
-            return false;
-        }
         // Nothing is compiled, so what the caller declared is all that is known.
         let reads: Vec<usize> = ids(bindings.buffers_read(None)).collect();
         let writes: Vec<usize> = ids(bindings.buffers_written(None)).collect();
@@ -491,6 +496,7 @@ impl Server for CardServer {
     ) {
         let call = Call::Launch {
             kernel: kernel.name(),
+            probe: Probe::of(&*kernel),
             bindings,
             skipped: launch_mode.is_skipped(),
         };

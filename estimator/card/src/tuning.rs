@@ -178,7 +178,8 @@ mod tests {
         let units = "cubek_matmul::multi_level::components::batch::base::matmul_entry::MatmulEntry<\
                      cubek_matmul::PlanePartitioner>";
         let scalar = "cubek_matmul::components::batch::matmul_entry::MatmulEntry<UnitPartitioner>";
-        let direct = "burn_cubecl::kernel::conv::direct::direct_conv2d_kernel::DirectConv2dKernel<f32>";
+        let direct =
+            "burn_cubecl::kernel::conv::direct::direct_conv2d_kernel::DirectConv2dKernel<f32>";
         let other = "cubek_matmul::relayout::Relayout<cubek_matmul::MatmulEntry>";
         assert_eq!(products(units), Products::MatrixUnits);
         assert_eq!(products(scalar), Products::Scalar);

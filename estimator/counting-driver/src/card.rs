@@ -71,7 +71,9 @@ impl CardMemory {
 
     /// Bytes that can still be allocated.
     pub fn free(&self) -> u64 {
-        self.total.saturating_sub(self.taken).saturating_sub(self.used)
+        self.total
+            .saturating_sub(self.taken)
+            .saturating_sub(self.used)
     }
 
     /// Bytes of the card.

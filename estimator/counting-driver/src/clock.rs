@@ -37,7 +37,10 @@ impl EventTime {
 
     /// Milliseconds from `start` to this event.
     pub fn since(&self, start: &Self) -> f32 {
-        let (start, end) = (start.0.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
+        let (start, end) = (
+            start.0.load(Ordering::Relaxed),
+            self.0.load(Ordering::Relaxed),
+        );
         (end as i64).wrapping_sub(start as i64) as f32 / 1e6
     }
 }

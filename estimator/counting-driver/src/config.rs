@@ -125,7 +125,13 @@ mod tests {
 
     #[test]
     fn a_line_that_says_nothing_is_refused() {
-        for text in ["", "card", "total-bytes 5", "card a\ntotal-bytes many", "card a\nsize 5"] {
+        for text in [
+            "",
+            "card",
+            "total-bytes 5",
+            "card a\ntotal-bytes many",
+            "card a\nsize 5",
+        ] {
             assert!(Config::parse(text).is_err(), "{text}");
         }
     }

@@ -60,7 +60,8 @@ impl Driver {
     ///
     /// The journal cannot be written.
     pub fn new(config: Config) -> Result<Self, String> {
-        let journal = Journal::open(config.journal.as_deref()).map_err(|error| error.to_string())?;
+        let journal =
+            Journal::open(config.journal.as_deref()).map_err(|error| error.to_string())?;
         let cards = config.cards.into_iter().enumerate();
         Ok(Self {
             cards: cards

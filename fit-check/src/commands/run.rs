@@ -79,8 +79,9 @@ fn cards(raw: &cli::Run) -> Result<Vec<Card>, Trouble> {
     }
     let cards = ask::cards(&cards, &raw.gpu, estimator::Runtime::Cuda)?;
     match cards.is_empty() {
-        true => Err(Trouble::new("run needs a card with a size")
-            .hint("--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone")),
+        true => Err(Trouble::new("run needs a card with a size").hint(
+            "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",
+        )),
         false => Ok(cards),
     }
 }

@@ -121,7 +121,10 @@ impl Journal {
                 Event::Refuse => {
                     let request = (entry.bytes, entry.moment.launches);
                     usage.made_good += 1;
-                    match refused_once.remove(&asker).filter(|first| *first == request) {
+                    match refused_once
+                        .remove(&asker)
+                        .filter(|first| *first == request)
+                    {
                         Some(_) => {
                             usage.made_good -= 2;
                             usage.refused.push(Refusal {

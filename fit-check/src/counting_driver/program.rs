@@ -98,7 +98,11 @@ impl Group {
     /// Asks the processes to end, or makes them.
     fn end(&self, now: bool) {
         use nix::sys::signal::{Signal, killpg};
-        let signal = if now { Signal::SIGKILL } else { Signal::SIGTERM };
+        let signal = if now {
+            Signal::SIGKILL
+        } else {
+            Signal::SIGTERM
+        };
         // A group without processes is what is wanted.
         let _ = killpg(nix::unistd::Pid::from_raw(self.child.id() as i32), signal);
     }

@@ -184,9 +184,9 @@ impl DeviceKind {
         match self {
             Self::Gpu => None,
             Self::Software => Some("a software device: the processor plays the GPU"),
-            Self::Counting => Some(
-                "CUDA's own runtime on a driver that counts memory: no GPU, nothing computed",
-            ),
+            Self::Counting => {
+                Some("CUDA's own runtime on a driver that counts memory: no GPU, nothing computed")
+            }
         }
     }
 }

@@ -60,7 +60,11 @@ fn verdict(usage: &CardUsage) -> String {
 
 impl Report for RunReport {
     fn page(&self) -> String {
-        let mut page = format!("{}: the program {}\n", styled(TITLE, &self.program), self.ended);
+        let mut page = format!(
+            "{}: the program {}\n",
+            styled(TITLE, &self.program),
+            self.ended
+        );
         for usage in &self.cards {
             let _ = write!(
                 page,
@@ -138,7 +142,10 @@ const COLUMNS: usize = 860;
 
 /// What the program had, over its calls of the driver.
 fn curve(usage: &CardUsage) -> Markup {
-    let room = usage.gpu.usable_bytes.saturating_sub(usage.gpu.overhead_bytes);
+    let room = usage
+        .gpu
+        .usable_bytes
+        .saturating_sub(usage.gpu.overhead_bytes);
     // Without a limit that means something, the peak is the top.
     let top = match room.0 > 2 * usage.peak_bytes.0 {
         true => usage.peak_bytes,

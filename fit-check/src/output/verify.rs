@@ -187,7 +187,9 @@ impl Report for VerifyReport {
     fn page(&self) -> String {
         let mode = match (self.mode, self.device.kind) {
             (Mode::DryRun, _) => "dry run: kernels compiled, none launched",
-            (Mode::Real, DeviceKind::Counting) => "every call made through CUDA's runtime, nothing computed",
+            (Mode::Real, DeviceKind::Counting) => {
+                "every call made through CUDA's runtime, nothing computed"
+            }
             (Mode::Real, DeviceKind::Gpu | DeviceKind::Software) => "trained for real",
         };
         let mut page = format!("{}: {mode}\n\n", headline(&self.asked));

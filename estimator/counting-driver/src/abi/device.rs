@@ -2,9 +2,7 @@
 
 use std::ffi::{c_char, c_uint, c_void};
 
-use super::{
-    INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, driver, put,
-};
+use super::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, driver, put};
 use crate::config::CardConfig;
 use crate::driver::{Card, Driver};
 
@@ -57,7 +55,10 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> Status {
 ///
 /// `place` is null or has room for `size` bytes.
 unsafe fn put_text(place: *mut c_char, size: i32, text: &str) -> Status {
-    let Some(room) = usize::try_from(size).ok().and_then(|size| size.checked_sub(1)) else {
+    let Some(room) = usize::try_from(size)
+        .ok()
+        .and_then(|size| size.checked_sub(1))
+    else {
         return INVALID_VALUE;
     };
     if place.is_null() {
@@ -67,7 +68,9 @@ unsafe fn put_text(place: *mut c_char, size: i32, text: &str) -> Status {
     // SAFETY: `place` has room for `room` bytes and a zero; `bytes` is no longer, and a Rust slice
     // never overlaps what a caller hands in to be written.
     unsafe {
-        place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        place
+            .cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         place.add(bytes.len()).write(0);
     }
     SUCCESS

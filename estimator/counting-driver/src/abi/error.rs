@@ -11,7 +11,10 @@ fn name(status: Status) -> Option<(&'static CStr, &'static CStr)> {
         SUCCESS => (c"CUDA_SUCCESS", c"no error"),
         INVALID_VALUE => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
         OUT_OF_MEMORY => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        NO_DEVICE => (c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
+        NO_DEVICE => (
+            c"CUDA_ERROR_NO_DEVICE",
+            c"no CUDA-capable device is detected",
+        ),
         INVALID_DEVICE => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
         INVALID_CONTEXT => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
         _ => return None,

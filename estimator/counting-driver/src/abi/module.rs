@@ -17,10 +17,7 @@ struct Module {
 ///
 /// `place` is null or a place for a pointer; `image` is null or a string that ends with a zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadData(
-    place: *mut *mut c_void,
-    image: *const c_void,
-) -> Status {
+pub unsafe extern "C" fn cuModuleLoadData(place: *mut *mut c_void, image: *const c_void) -> Status {
     driver(|_| {
         if image.is_null() || place.is_null() {
             return INVALID_VALUE;

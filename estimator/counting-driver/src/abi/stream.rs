@@ -162,7 +162,12 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
 ) -> Status {
     driver(|_| {
         // SAFETY: events are given out by `cuEventCreate` alone; the caller says that they are there.
-        let events = unsafe { (start.cast::<EventTime>().as_ref(), end.cast::<EventTime>().as_ref()) };
+        let events = unsafe {
+            (
+                start.cast::<EventTime>().as_ref(),
+                end.cast::<EventTime>().as_ref(),
+            )
+        };
         match events {
             // SAFETY: the caller answers for `milliseconds`.
             (Some(start), Some(end)) => unsafe { put(milliseconds, end.since(start)) },

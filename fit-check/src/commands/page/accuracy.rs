@@ -23,7 +23,11 @@ const FRAME: &str = include_str!("accuracy.md");
 
 /// The page, from `records` and `configurations`.
 pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
-    let of_kind = |kind| records.iter().filter(move |record| record.device.kind == kind);
+    let of_kind = |kind| {
+        records
+            .iter()
+            .filter(move |record| record.device.kind == kind)
+    };
     let proof = match of_kind(DeviceKind::Gpu).count() {
         0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
         gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
@@ -36,7 +40,11 @@ pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
                     .filter(|record| record.mode == mode && record.burn.autotune == tuned);
                 // That nothing was measured of GPUs is said quantity by quantity.
                 let said_anyway = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
-                let burn = if tuned { "burn's default features" } else { "burn not tuned" };
+                let burn = if tuned {
+                    "burn's default features"
+                } else {
+                    "burn not tuned"
+                };
                 summary.extend(summarized(
                     &format!("{}, {mode}, {burn}", called(kind)),
                     &of_mode.collect::<Vec<_>>(),
@@ -88,15 +96,16 @@ const QUANTITIES: [Quantity; 5] = [
             .map(|(e, m)| (e.reserved_bytes.0, m.reserved_bytes.0))
             .collect()
     }),
-    ("bytes taken from the driver, the most at any time", |record| {
-        match (
+    (
+        "bytes taken from the driver, the most at any time",
+        |record| match (
             record.estimated.peak_reserved_bytes,
             record.measured.peak_reserved_bytes,
         ) {
             (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
             _ => Vec::new(),
-        }
-    }),
+        },
+    ),
     ("whole device", |record| {
         match (record.estimated.device_bytes, record.measured.device_bytes) {
             (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],

@@ -29,8 +29,11 @@ pub(super) enum Driver {
 pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, Trouble> {
     let budget = raw.memory.as_deref().map(ask::memory).transpose()?;
     if raw.max_batch && budget.is_none() && raw.gpu.is_none() {
-        return Err(Trouble::new("--max-batch needs to know how much memory there is for the job")
-            .hint("--memory SIZE says it; with --device cuda --gpu CARD it is that of the card"));
+        return Err(
+            Trouble::new("--max-batch needs to know how much memory there is for the job").hint(
+                "--memory SIZE says it; with --device cuda --gpu CARD it is that of the card",
+            ),
+        );
     }
     Ok(budget)
 }
@@ -63,8 +66,10 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Tr
         (None, None) => Ok(Driver::Machine),
         (Some("counting"), gpu) => Ok(Driver::Counting(gpu)),
         (Some("nvidia"), None) => Ok(Driver::Machine),
-        (Some("nvidia"), Some(_)) => Err(Trouble::new("NVIDIA's driver knows no cards but those of this machine")
-            .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
+        (Some("nvidia"), Some(_)) => Err(Trouble::new(
+            "NVIDIA's driver knows no cards but those of this machine",
+        )
+        .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
         (Some(other), _) => Err(Trouble::new(format!("`{other}` is no value of --driver"))
             .hint("--driver is nvidia or counting")),
     }
@@ -127,7 +132,10 @@ fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> CardSpec {
     };
     match budget {
         Some(budget) => {
-            let total = card.total.unwrap_or(crate::counting_driver::UNLIMITED).max(budget);
+            let total = card
+                .total
+                .unwrap_or(crate::counting_driver::UNLIMITED)
+                .max(budget);
             card.with_memory(total, total.saturating_sub(budget))
         }
         None => card,

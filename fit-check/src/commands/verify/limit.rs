@@ -17,11 +17,7 @@ use crate::step::{AnyBatch, forecast};
 use crate::trouble::Trouble;
 
 /// Runs the largest batch that fits `budget`, and the next.
-pub(super) fn run(
-    proof: &Proof,
-    budget: Option<Bytes>,
-    raw: &cli::Verify,
-) -> anyhow::Result<u8> {
+pub(super) fn run(proof: &Proof, budget: Option<Bytes>, raw: &cli::Verify) -> anyhow::Result<u8> {
     let budget = budget
         .or(proof.card().available())
         .ok_or_else(|| Trouble::new("--max-batch needs --memory SIZE"))?;
