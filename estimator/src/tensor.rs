@@ -44,7 +44,31 @@ pub fn check_written(handles: &[BufferHandle]) -> Result<(), String> {
     };
     let buffers = handles.iter().map(|BufferHandle(tensor)| &tensor.handle);
     let written = first.client.check(buffers);
-    written.map_err(|error| error.to_string())
+    written.map_err(|error| cause(&error.to_string()))
+}
+
+/// What is behind `error`, which CubeCL tells with every launch that was skipped on the way: the
+/// line after the last `Caused by:` there is, or all of it.
+fn cause(error: &str) -> String {
+    let mut lines = error.lines().map(str::trim);
+    let mut last = None;
+    while lines.by_ref().any(|line| line == "Caused by:") {
+        last = lines.next().or(last);
+    }
+    last.unwrap_or(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_what_is_told_last() {
+        let told = "never written\n  skipped `A`\nCaused by:\n  An IO error happened\nCaused by:\n  \
+                    out of device memory allocating 5 bytes\nNo backtrace available\nAsked at:\nNo";
+        assert_eq!(cause(told), "out of device memory allocating 5 bytes");
+        assert_eq!(cause("lost"), "lost");
+    }
 }
 
 /// The buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is

@@ -20,10 +20,10 @@ pub struct Figures {
     /// the driver counts it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
-    /// Of an estimate, the most that they hold where the device's thread is as far behind the
-    /// program as it can be ([`estimator::Pace::Behind`]); none where there was no need to know.
+    /// Of an estimate, the least and the most that they hold at any time, by how far the device's
+    /// thread is behind the program ([`estimator::Pace`]); none where there was no need to know.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reserved_behind_bytes: Option<Bytes>,
+    pub peak_reserved_range: Option<Range>,
     /// The most that the whole device held, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_bytes: Option<Bytes>,
@@ -31,7 +31,91 @@ pub struct Figures {
     pub phases: Vec<PhaseFigures>,
 }
 
+/// The least and the most of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// The least.
+    pub least: Bytes,
+    /// The most.
+    pub most: Bytes,
+}
+
+impl Range {
+    fn of(bytes: Bytes) -> Self {
+        Self {
+            least: bytes,
+            most: bytes,
+        }
+    }
+
+    fn with(self, bytes: Bytes) -> Self {
+        Self {
+            least: self.least.min(bytes),
+            most: self.most.max(bytes),
+        }
+    }
+
+    /// What in this range is nearest to `measured`.
+    fn nearest(self, measured: Bytes) -> Bytes {
+        measured.clamp(self.least, self.most)
+    }
+}
+
+impl PhaseFigures {
+    /// What this estimate says is reserved, the nearest to what was `measured` where it says from
+    /// where to where.
+    pub fn reserved_near(&self, measured: Bytes) -> Bytes {
+        let range = self.reserved_range;
+        range.map_or(self.reserved_bytes, |range| range.nearest(measured))
+    }
+}
+
 impl Figures {
+    /// Adds to this estimate what `other` says, in which the device's thread is otherwise behind the
+    /// program. What is in use at the end of a phase does not depend on that.
+    pub fn widen(&mut self, other: &Self) {
+        for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
+            let range = phase.reserved_range.unwrap_or(Range::of(phase.reserved_bytes));
+            phase.reserved_range = Some(range.with(other.reserved_bytes));
+        }
+        if let (Some(peak), Some(other)) = (self.peak_reserved_bytes, other.peak_reserved_bytes) {
+            let range = self.peak_reserved_range.unwrap_or(Range::of(peak));
+            self.peak_reserved_range = Some(range.with(other));
+        }
+    }
+
+    /// Whether `measured` reserved, at the end of every phase and at most, what this estimate says.
+    pub fn covers_reserved(&self, measured: &Self) -> bool {
+        let phases = self
+            .beside(measured)
+            .all(|(e, m)| e.reserved_near(m.reserved_bytes) == m.reserved_bytes);
+        let peak = measured
+            .peak_reserved_bytes
+            .is_none_or(|peak| self.peak_reserved_near(peak) == Some(peak));
+        phases && peak
+    }
+
+    /// The most that this estimate says is reserved at any time, the nearest to what was `measured`.
+    pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
+        match self.peak_reserved_range {
+            Some(range) => Some(range.nearest(measured)),
+            None => self.peak_reserved_bytes,
+        }
+    }
+
+    /// The most that this estimate says is reserved at the end of a phase, the nearest to what was
+    /// `measured`.
+    fn reserved_near(&self, measured: Bytes) -> Bytes {
+        let most = |of: fn(&Range) -> Bytes| {
+            let phases = self.phases.iter();
+            phases
+                .map(|phase| of(&phase.reserved_range.unwrap_or(Range::of(phase.reserved_bytes))))
+                .max()
+                .unwrap_or(self.reserved_bytes)
+        };
+        measured.clamp(most(|range| range.least), most(|range| range.most))
+    }
+
     /// The phases of this estimate, each beside that of `measured`, as far as both go.
     pub fn beside<'a>(
         &'a self,
@@ -60,6 +144,10 @@ pub struct PhaseFigures {
     pub readings: Option<u64>,
     /// Bytes that the pools hold.
     pub reserved_bytes: Bytes,
+    /// Of an estimate, the least and the most, by how far the device's thread is behind the program;
+    /// none where there was no need to know.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved_range: Option<Range>,
     /// What is in use, by category: as the program says, and where it says nothing, by the
     /// phase.
     pub categories: Breakdown,
@@ -140,6 +228,7 @@ impl Figures {
                     peak_live_bytes: mark.peak,
                     readings: mark.readings,
                     reserved_bytes: mark.pools.reserved,
+                    reserved_range: None,
                     categories: Breakdown {
                         parameters: mark.roles.parameters,
                         gradients: mark.roles.gradients,
@@ -161,7 +250,7 @@ impl Figures {
                 .max(),
             reserved_bytes: most(|phase| phase.reserved_bytes).unwrap_or_default(),
             peak_reserved_bytes: None,
-            reserved_behind_bytes: None,
+            peak_reserved_range: None,
             device_bytes,
             phases,
         }
@@ -187,8 +276,12 @@ fn roles(simulated: &Simulated, said: &[(BufferId, Role)]) -> Roles {
 pub struct Errors {
     /// Of the most in use at the end of a phase.
     pub live: f64,
-    /// Of the most that the pools held; zero between the two estimates, where there are two.
+    /// Of the most that the pools held at the end of a phase; zero in the range of the estimates.
     pub reserved: f64,
+    /// Of the most that they held at any time, where the driver counts it; zero in the range of the
+    /// estimates.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_reserved: Option<f64>,
     /// Of the whole device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<f64>,
@@ -216,7 +309,14 @@ impl Errors {
         });
         Self {
             live: relative(estimated.live_bytes, measured.live_bytes),
-            reserved: reserved(estimated, measured.reserved_bytes),
+            reserved: relative(
+                estimated.reserved_near(measured.reserved_bytes),
+                measured.reserved_bytes,
+            ),
+            peak_reserved: measured.peak_reserved_bytes.and_then(|peak| {
+                let estimated = estimated.peak_reserved_near(peak)?;
+                Some(relative(estimated, peak))
+            }),
             device: match (estimated.device_bytes, measured.device_bytes) {
                 (Some(estimated), Some(measured)) => Some(relative(estimated, measured)),
                 _ => None,
@@ -235,16 +335,9 @@ impl Errors {
         near(self.live)
             && near(self.reserved)
             && near(self.worst_phase)
+            && self.peak_reserved.is_none_or(near)
             && self.device.is_none_or(near)
     }
-}
-
-/// How far the nearer of the two estimates is from what was measured, if it is not between them.
-fn reserved(estimated: &Figures, measured: Bytes) -> f64 {
-    let in_step = estimated.reserved_bytes;
-    let behind = estimated.reserved_behind_bytes.unwrap_or(in_step);
-    let nearest = measured.clamp(in_step.min(behind), in_step.max(behind));
-    relative(nearest, measured)
 }
 
 fn relative(estimated: Bytes, measured: Bytes) -> f64 {

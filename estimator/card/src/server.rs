@@ -211,6 +211,37 @@ pub(crate) struct CardServer {
     notes: Arc<Notes>,
     stopwatch: Stopwatch,
     waiting: Vec<(StreamId, Call)>,
+    /// How many calls the program is ahead of those that are made next.
+    lag: usize,
+    /// The state of the numbers that [`Pace::Varying`] takes.
+    random: u64,
+}
+
+fn seed(pace: Pace) -> u64 {
+    match pace {
+        Pace::Varying(which) => which,
+        Pace::InStep | Pace::Behind => 0,
+    }
+}
+
+/// How many calls the program is ahead next, after it was `lag` ahead. A thread that has fallen behind
+/// mostly stays so for a while: half of the time nothing changes.
+fn next_lag(pace: Pace, lag: usize, random: &mut u64) -> usize {
+    match pace {
+        Pace::InStep => 0,
+        Pace::Behind => TOGETHER,
+        Pace::Varying(_) => {
+            // Knuth's generator (The Art of Computer Programming, volume 2, section 3.3.4, table 1).
+            *random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let number = (*random >> 33) as usize;
+            match number & 1 {
+                0 => lag,
+                _ => (number >> 1) % (TOGETHER + 1),
+            }
+        }
+    }
 }
 
 impl CardServer {
@@ -218,6 +249,8 @@ impl CardServer {
         let notes = Arc::<Notes>::default();
         let (utilities, captures, peaks) = utilities(&shared.spec, service, notes.clone());
         let logger = utilities.logger.clone();
+        let pace = shared.spec.pace;
+        let mut random = seed(pace);
         let memory = memory(
             &shared.spec,
             shared.ledger.clone(),
@@ -234,7 +267,9 @@ impl CardServer {
             utilities: Arc::new(utilities),
             notes,
             stopwatch: Stopwatch::default(),
-            waiting: Vec::with_capacity(TOGETHER),
+            waiting: Vec::with_capacity(2 * TOGETHER),
+            lag: next_lag(pace, 0, &mut random),
+            random,
         }
     }
 
@@ -248,6 +283,8 @@ impl CardServer {
             self.utilities.logger.clone(),
             self.captures.clone(),
         );
+        self.random = seed(shared.spec.pace);
+        self.lag = next_lag(shared.spec.pace, 0, &mut self.random);
         self.shared = shared;
         // A program that panicked may have left some of these.
         self.stopwatch = Stopwatch::default();
@@ -257,13 +294,10 @@ impl CardServer {
     fn later(&mut self, stream: StreamId, call: Call) {
         self.waiting.push((stream, call));
         // The channel holds two batches: one that is made, and one that is filled meanwhile.
-        let most = match self.shared.spec.pace {
-            Pace::InStep => TOGETHER,
-            Pace::Behind => 2 * TOGETHER,
-        };
-        if self.waiting.len() == most {
+        if self.waiting.len() >= TOGETHER + self.lag {
             let calls = self.waiting.drain(..TOGETHER).collect();
             self.make(calls);
+            self.lag = next_lag(self.shared.spec.pace, self.lag, &mut self.random);
         }
     }
 

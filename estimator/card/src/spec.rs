@@ -45,6 +45,9 @@ pub enum Pace {
     /// Calls are made when the program has as many more ready as CubeCL's channel holds:
     /// a device's thread that is slow, or seldom gets a turn.
     Behind,
+    /// Now the one and now the other, and all between: a number says which of the ways in which that
+    /// can happen.
+    Varying(u64),
 }
 
 /// A card that does not exist.

@@ -284,12 +284,13 @@ fn failure(what: String) -> Ending {
 }
 
 /// How wgpu, Vulkan, CUDA, CubeCL, Rust and C++ say that there is no memory left.
-const NO_MEMORY: [&str; 7] = [
+const NO_MEMORY: [&str; 8] = [
     "out of memory",
     "not enough memory",
     "out_of_memory",
     "outofmemory",
     "out_of_device_memory",
+    "out of device memory",
     "memory allocation of",
     "bad_alloc",
 ];

@@ -203,12 +203,25 @@ impl Report for VerifyReport {
                 let _ = write!(page, "\n  {}\n{}", sheet.title, columns(&sheet));
             }
         }
-        if let Some(behind) = self.estimated.reserved_behind_bytes {
+        if let Some(range) = self.estimated.peak_reserved_range {
             let _ = writeln!(
                 page,
-                "\n  estimated to reserve {} where the device's thread keeps up with the program, {} where it is behind: the measurement is held against both",
-                grouped(self.estimated.reserved_bytes.0),
-                grouped(behind.0)
+                "\n  estimated to reserve {} at most where the device's thread keeps up with the program, and from {} to {} by how far it is behind: the measurement is held against that range",
+                grouped(self.estimated.peak_reserved_bytes.unwrap_or_default().0),
+                grouped(range.least.0),
+                grouped(range.most.0)
+            );
+        }
+        if let (Some(estimated), Some(measured)) = (
+            self.estimated.peak_reserved_bytes,
+            self.measured.peak_reserved_bytes,
+        ) {
+            let _ = writeln!(
+                page,
+                "\n  taken from the driver, the most at any time: {}, estimated {}: {}",
+                grouped(measured.0),
+                grouped(estimated.0),
+                difference(estimated, measured)
             );
         }
         if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {

@@ -93,17 +93,18 @@ const QUANTITIES: [Quantity; 5] = [
     }),
     ("bytes reserved, at the end of a phase", |record| {
         pairs(record)
-            .map(|(e, m)| (e.reserved_bytes.0, m.reserved_bytes.0))
+            .map(|(e, m)| (e.reserved_near(m.reserved_bytes).0, m.reserved_bytes.0))
             .collect()
     }),
     (
         "bytes taken from the driver, the most at any time",
-        |record| match (
-            record.estimated.peak_reserved_bytes,
-            record.measured.peak_reserved_bytes,
-        ) {
-            (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
-            _ => Vec::new(),
+        |record| {
+            let measured = record.measured.peak_reserved_bytes;
+            let pair = measured.and_then(|measured| {
+                let estimated = record.estimated.peak_reserved_near(measured)?;
+                Some((estimated.0, measured.0))
+            });
+            pair.into_iter().collect()
         },
     ),
     ("whole device", |record| {

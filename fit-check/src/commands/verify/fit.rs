@@ -20,6 +20,21 @@ use crate::report::VerifyReport;
 use crate::step::{STEPS, Watched, training_device};
 use crate::trouble::Trouble;
 
+/// How far the device's thread can be behind the program, beside keeping up with it: which page a
+/// buffer finds free can depend on it. One after the other is simulated until what was measured is
+/// among what is possible.
+const PACES: [Pace; 9] = [
+    Pace::Behind,
+    Pace::Varying(1),
+    Pace::Varying(2),
+    Pace::Varying(3),
+    Pace::Varying(4),
+    Pace::Varying(5),
+    Pace::Varying(6),
+    Pace::Varying(7),
+    Pace::Varying(8),
+];
+
 /// Runs the job of `proof` on its device and on a simulated card like it.
 pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::Result<u8> {
     let mode = match raw.dry_run {
@@ -45,8 +60,12 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         }
         _ => Figures::measured(&run, &[]),
     };
-    if run.ending == Ending::Trained && measured.reserved_bytes != estimated.reserved_bytes {
-        estimated.reserved_behind_bytes = Some(estimate(Pace::Behind)?.0.reserved_bytes);
+    let mut paces = PACES.into_iter();
+    while run.ending == Ending::Trained
+        && !estimated.covers_reserved(&measured)
+        && let Some(pace) = paces.next()
+    {
+        estimated.widen(&estimate(pace)?.0);
     }
     proof.progress.done();
     let error = Errors::of(&estimated, &measured);
