@@ -1,8 +1,52 @@
 #!/usr/bin/env bash
-# Type-checks the runtimes that link LLVM or need another system, in a target folder of their
-# own: DOCS_RS makes the LLVM crates skip their libraries, and switching it rebuilds them.
+# Everything about CUDA that needs a build with it, on a machine without a GPU. Not part of `.ci/run`: the
+# build links LLVM and takes 10 to 45 minutes on two cores. What it measures is committed as records, and
+# `.ci/run` holds today's estimates against those.
+#
+#   XDG_DATA_HOME=/opt/tl/data .ci/cuda.sh          # where LLVM is: see docs/cuda_build.md
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
-DOCS_RS=1 CUDARC_CUDA_VERSION=13000 CARGO_TARGET_DIR="$target/cuda" \
-  cargo check --workspace --features fit-check/cuda,fit-check/vulkan
+export CARGO_TERM_COLOR=never CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
+
+step() {
+  printf '\n== %s (%ss)\n' "$1" "$SECONDS"
+}
+
+# `fit-check run` on a program that trains: its peak is that of the estimate.
+peak_is_estimated() {
+  local program=$1
+  shift
+  local folder
+  folder=$(mktemp -d)
+  "$program" verify "$@" --device cuda --driver counting --format json --quiet >"$folder/verify.json"
+  "$program" run --memory 64GiB --format json --quiet --output "$folder/run.json" -- \
+    "$program" verify "$@" --device cuda --quiet >/dev/null
+  python3 - "$folder" <<'PYTHON'
+import json, sys
+folder = sys.argv[1]
+verify = json.load(open(f"{folder}/verify.json"))
+run = json.load(open(f"{folder}/run.json"))
+estimated, ran = verify["estimated"]["peak_reserved_bytes"], run["cards"][0]["peak_bytes"]
+print(f"estimated {estimated}, taken {ran}")
+sys.exit(estimated != ran)
+PYTHON
+  rm -r "$folder"
+}
+
+for features in "--no-default-features" ""; do
+  step "build: burn ${features:-with its default features}"
+  # shellcheck disable=SC2086
+  cargo build --release -p fit-check $features --features fit-check/cuda
+  program="$target/release/fit-check"
+
+  step "a step on CUDA's runtime is as estimated"
+  "$program" verify resnet-20 --batch 8 --device cuda --driver counting --quiet
+
+  step "the largest batch of a card trains, and one more does not"
+  "$program" verify resnet-20 --device cuda --driver counting --memory 2GiB --max-batch --quiet
+
+  step "a program's peak is that of its estimate"
+  peak_is_estimated "$program" resnet-20 --batch 8
+done
+step "done"

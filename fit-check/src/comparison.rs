@@ -75,7 +75,9 @@ impl Figures {
     /// program. What is in use at the end of a phase does not depend on that.
     pub fn widen(&mut self, other: &Self) {
         for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
-            let range = phase.reserved_range.unwrap_or(Range::of(phase.reserved_bytes));
+            let range = phase
+                .reserved_range
+                .unwrap_or(Range::of(phase.reserved_bytes));
             phase.reserved_range = Some(range.with(other.reserved_bytes));
         }
         if let (Some(peak), Some(other)) = (self.peak_reserved_bytes, other.peak_reserved_bytes) {
@@ -109,7 +111,11 @@ impl Figures {
         let most = |of: fn(&Range) -> Bytes| {
             let phases = self.phases.iter();
             phases
-                .map(|phase| of(&phase.reserved_range.unwrap_or(Range::of(phase.reserved_bytes))))
+                .map(|phase| {
+                    of(&phase
+                        .reserved_range
+                        .unwrap_or(Range::of(phase.reserved_bytes)))
+                })
                 .max()
                 .unwrap_or(self.reserved_bytes)
         };

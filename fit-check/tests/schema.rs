@@ -7,10 +7,11 @@ use estimator::{Account, Bytes, Gpu, Runtime, Tuning};
 use fit_check::ask::Card;
 use fit_check::cargo::ProgramReport;
 use fit_check::comparison::Errors;
+use fit_check::counting_driver::{CardUsage, Ended, Moment, Refusal, RunReport, Usage};
 use fit_check::measure::Ending;
 use fit_check::own::Loaded;
 use fit_check::records;
-use fit_check::report::{Asked, BatchRun, LimitReport, VerifyReport};
+use fit_check::report::{Asked, BatchRun, GpuName, LimitReport, SCHEMA, VerifyReport};
 use model_zoo::Request;
 use serde_json::{Value, json};
 
@@ -99,7 +100,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             device: record.device.clone(),
             budget_bytes: Bytes(1),
             overhead_bytes: Bytes(1),
-            runs: vec![run],
+            runs: [run.clone(), run],
             agrees: true,
         };
         let found = problems("verify_max_batch", &json!(report));
@@ -126,6 +127,37 @@ fn answers_about_a_program_are_what_the_schema_says() {
         let spec = card.spec.without_limit();
         let report = ProgramReport::new("train", &spec, std::slice::from_ref(&card), account);
         let found = problems("program", &json!(report));
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+/// The answer about a program on a card of which only a journal is known.
+#[test]
+fn answers_about_a_run_are_what_the_schema_says() {
+    let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda);
+    let usage = Usage {
+        refused: vec![Refusal {
+            bytes: Bytes(5),
+            used_bytes: Bytes(1),
+            moment: Moment::default(),
+        }],
+        ..Usage::default()
+    };
+    let endings = [
+        Ended::Exited(0),
+        Ended::Signalled(9),
+        Ended::TimedOut(600),
+        Ended::Interrupted,
+    ];
+    for ended in endings {
+        let report = RunReport {
+            schema: SCHEMA,
+            program: "train".into(),
+            ended,
+            cards: vec![CardUsage::new(GpuName::new(&card), usage.clone())],
+        };
+        assert!(!report.fits());
+        let found = problems("run", &json!(report));
         assert!(found.is_empty(), "{found:#?}");
     }
 }

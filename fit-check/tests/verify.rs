@@ -22,7 +22,7 @@ static SOFTWARE: LazyLock<Option<String>> = LazyLock::new(|| {
     let found: Vec<serde_json::Value> = serde_json::from_slice(&output.ok()?.stdout).ok()?;
     let software = found
         .iter()
-        .find(|device| device["software"] == true && device["api"] == "vulkan")?;
+        .find(|device| device["kind"] == "software" && device["api"] == "vulkan")?;
     Some(software["device"].as_str()?.to_string())
 });
 

@@ -50,6 +50,22 @@ pub enum Pace {
     Varying(u64),
 }
 
+impl Pace {
+    /// How far the thread can be behind, beside keeping up: the furthest, and samples of what is
+    /// between. Which of all the ways is the worst cannot be said, since it depends on the pages.
+    pub const OTHERS: [Self; 9] = [
+        Self::Behind,
+        Self::Varying(1),
+        Self::Varying(2),
+        Self::Varying(3),
+        Self::Varying(4),
+        Self::Varying(5),
+        Self::Varying(6),
+        Self::Varying(7),
+        Self::Varying(8),
+    ];
+}
+
 /// A card that does not exist.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CardSpec {

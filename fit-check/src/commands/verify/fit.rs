@@ -20,21 +20,6 @@ use crate::report::VerifyReport;
 use crate::step::{STEPS, Watched, training_device};
 use crate::trouble::Trouble;
 
-/// How far the device's thread can be behind the program, beside keeping up with it: which page a
-/// buffer finds free can depend on it. One after the other is simulated until what was measured is
-/// among what is possible.
-const PACES: [Pace; 9] = [
-    Pace::Behind,
-    Pace::Varying(1),
-    Pace::Varying(2),
-    Pace::Varying(3),
-    Pace::Varying(4),
-    Pace::Varying(5),
-    Pace::Varying(6),
-    Pace::Varying(7),
-    Pace::Varying(8),
-];
-
 /// Runs the job of `proof` on its device and on a simulated card like it.
 pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::Result<u8> {
     let mode = match raw.dry_run {
@@ -60,7 +45,9 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         }
         _ => Figures::measured(&run, &[]),
     };
-    let mut paces = PACES.into_iter();
+    // Which page a buffer finds free can depend on how far the device's thread is behind: one way
+    // after the other, until what was measured is among what is possible.
+    let mut paces = Pace::OTHERS.into_iter();
     while run.ending == Ending::Trained
         && !estimated.covers_reserved(&measured)
         && let Some(pace) = paces.next()

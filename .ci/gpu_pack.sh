@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# For the day with a GPU: builds the program with CUDA and SPIR-V, and packs it with what it needs into the
+# folder .gpu (ignored by git), which is under 48 MiB.
+#
+#   XDG_DATA_HOME=/opt/tl/data .ci/gpu_pack.sh      # where LLVM is: see docs/cuda_build.md
+#
+# Then, on the machine with the GPU, in this folder:   .ci/gpu_records.sh OUT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
+cargo build --release -p fit-check --features fit-check/cuda,fit-check/vulkan
+mkdir -p .gpu/nvvm/libdevice
+xz -T0 -6 -c "${CARGO_TARGET_DIR:-target}/release/fit-check" >.gpu/fit-check.xz
+# NVIDIA's library of mathematical functions: on a GPU the kernels compute. From its Python wheel.
+if [ ! -s .gpu/nvvm/libdevice/libdevice.10.bc ]; then
+  wheels=$(mktemp -d)
+  python3 -m pip download -q --no-deps -d "$wheels" nvidia-nvvm
+  unzip -p "$wheels"/nvidia_nvvm*.whl '*/libdevice.10.bc' >.gpu/nvvm/libdevice/libdevice.10.bc
+  rm -r "$wheels"
+fi
+bytes=$(du -sb .gpu | cut -f1)
+echo "$bytes bytes in .gpu"
+[ "$bytes" -lt $((48 << 20)) ]

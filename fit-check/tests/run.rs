@@ -1,0 +1,167 @@
+//! `fit-check run`: a program on a CUDA driver that counts. The program is `examples/cuda_calls`.
+#![cfg(target_os = "linux")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The program whose arguments are the calls that it makes.
+fn calls() -> PathBuf {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_fit-check"));
+    program.with_file_name("examples").join("cuda_calls")
+}
+
+/// Runs `program` with `fit-check run` and these options, and with a temporary folder of its own, which
+/// must be empty in the end.
+fn run(options: &str, program: &std::path::Path, arguments: &str) -> Output {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .arg("run")
+        .args(options.split_whitespace())
+        .arg("--")
+        .arg(program)
+        .args(arguments.split_whitespace())
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    output
+}
+
+/// What is said about the one card of such a run, and the exit status.
+fn answer(options: &str, arguments: &str) -> (Value, i32) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("answer");
+    let options = format!("{options} --format json --output {}", file.display());
+    let output = run(&options, &calls(), arguments);
+    let text = std::fs::read_to_string(&file)
+        .unwrap_or_else(|_| panic!("no answer: {}", String::from_utf8_lossy(&output.stderr)));
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    (answer, output.status.code().unwrap())
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn the_most_is_what_the_program_had_at_once() {
+    let (answer, status) = answer("--memory 1GiB", "allocate 100 allocate 50 free allocate 10");
+    let card = &answer["cards"][0];
+    assert_eq!(status, 0);
+    assert_eq!(
+        answer["ended"],
+        serde_json::json!({ "how": "exited", "what": 0 })
+    );
+    assert_eq!(card["fits"], true);
+    assert_eq!(card["peak_bytes"], 150 * MIB);
+    assert_eq!(card["end_bytes"], 60 * MIB);
+    assert_eq!(card["headroom_bytes"], (1024 - 150) * MIB);
+    assert_eq!(card["allocations"], 3);
+}
+
+/// A card of which a GiB is there refuses what goes beyond it, and not a byte less.
+#[test]
+fn a_card_that_is_one_byte_too_small_does_not_fit() {
+    let twice = "allocate 512 allocate 512 allocate 512";
+    let (fits, status) = answer("--memory 1610612736B", twice);
+    assert_eq!((status, &fits["cards"][0]["fits"]), (0, &true.into()));
+    // What is refused is asked for once more, as CubeCL does.
+    let again = format!("{twice} allocate 512");
+    let (refused, status) = answer("--memory 1610612735B", &again);
+    assert_eq!((status, &refused["cards"][0]["fits"]), (1, &false.into()));
+    let refusal = &refused["cards"][0]["refused"][0];
+    assert_eq!(refusal["bytes"], 512 * MIB);
+    assert_eq!(refusal["used_bytes"], 1024 * MIB);
+    // One that can be had after something was given back is made good.
+    let freed = format!("{twice} free allocate 512");
+    let (good, status) = answer("--memory 1610612735B", &freed);
+    assert_eq!((status, &good["cards"][0]["made_good"]), (0, &1.into()));
+}
+
+/// A card of the catalogue keeps what a process costs: of a GTX 1650 at least 3,897 MiB are usable, of
+/// which 6 MiB for each of its 14 multiprocessors are for the process (`gpus.csv`, `Overhead::of`).
+#[test]
+fn a_card_has_what_its_process_leaves() {
+    let (_, status) = answer("--gpu gtx-1650", "allocate 3813");
+    assert_eq!(status, 0);
+    let (_, status) = answer("--gpu gtx-1650", "allocate 3814 allocate 3814");
+    assert_eq!(status, 1);
+}
+
+#[test]
+fn the_output_of_the_program_goes_through_and_what_it_reads_is_zero() {
+    let output = run("--memory 1GiB", &calls(), "allocate 1 read");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("read 0\n"), "{text}");
+    assert!(text.contains("no GPU"), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_program_that_does_not_come_to_its_end_gets_an_answer() {
+    for (calls, how, what) in [
+        ("allocate 7 exit 3", "exited", 3),
+        ("allocate 7 abort", "signalled", 6),
+        ("allocate 7 sleep 60", "timed_out", 1),
+    ] {
+        let began = Instant::now();
+        let (answer, status) = answer("--memory 1GiB --timeout 1", calls);
+        assert_eq!(status, 2, "{calls}");
+        assert_eq!(answer["ended"]["how"], how);
+        assert_eq!(answer["ended"]["what"], what);
+        assert_eq!(answer["cards"][0]["peak_bytes"], 7 * MIB);
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+}
+
+/// What a program starts is ended with it.
+#[test]
+fn no_process_is_left() {
+    let mark = format!("7{:05}", std::process::id());
+    let script = format!("(sleep {mark}; :) & {} allocate 1", calls().display());
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["run", "--memory", "1GiB", "--", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let left = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .any(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line) == format!("sleep\0{mark}\0")
+        });
+    assert!(!left, "sleep {mark} is still running");
+}
+
+#[test]
+fn the_curve_is_a_page_for_a_browser() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("run.html");
+    let options = format!("--memory 1GiB --html {}", page.display());
+    let output = run(&options, &calls(), "allocate 100 allocate 50 free");
+    assert_eq!(output.status.code(), Some(0));
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(
+        text.contains("150.0 MiB") && text.contains("<svg"),
+        "{text}"
+    );
+}
+
+/// Two processes of one program share the card in what is said of it.
+#[test]
+fn several_processes_are_added_up() {
+    let calls = calls();
+    let calls = calls.display();
+    let script = format!("{calls} allocate 100 sleep 1 & {calls} allocate 50 sleep 1; wait");
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args([
+            "run", "--memory", "1GiB", "--format", "csv", "--", "sh", "-c", &script,
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&(150 * MIB).to_string()), "{text}");
+}
