@@ -128,9 +128,11 @@ fn install() {
         let mut config = CubeClRuntimeConfig::default();
         // See `crate::listen`.
         config.autotune.logger.log = Some(LogCrateLevel::Info);
-        // A candidate takes the same time whenever it is tried, so once is enough.
-        config.autotune.bench.min_samples = 1;
-        config.autotune.bench.max_samples = 1;
+        // A candidate takes the same time whenever it is tried, so once would be enough; but what it
+        // is launched with stays on the card, unless the pools were tidied up since, as they are when
+        // another candidate has a peak probed. burn itself tries each at least three times.
+        config.autotune.bench.min_samples = 2;
+        config.autotune.bench.max_samples = 2;
         CubeClRuntimeConfig::try_set(config);
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,

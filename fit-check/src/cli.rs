@@ -205,6 +205,10 @@ pub struct Verify {
     /// there is one and no --gpu]
     #[arg(long, value_name = "DRIVER")]
     pub driver: Option<String>,
+    /// Whether burn's kernels are tuned while the step runs (cold), or were before, in a run of the same
+    /// process (warm)
+    #[arg(long, default_value = "cold", value_name = "STATE")]
+    pub tuning: String,
     /// Weights that are put into the network before the step: a safetensors file, an index or
     /// a folder
     #[arg(long, value_name = "PATH", conflicts_with = "max_batch")]

@@ -18,7 +18,7 @@ use std::hash::Hash;
 use std::path::PathBuf;
 
 use estimator::record::Pools;
-use estimator::{Bytes, DeviceDescription};
+use estimator::{Bytes, DeviceDescription, Tuning};
 use serde::{Deserialize, Serialize};
 
 use crate::cli;
@@ -58,6 +58,8 @@ pub struct Training {
     pub sampled: bool,
     /// The most memory that the process may take of the host.
     pub limit: Option<Bytes>,
+    /// Whether burn's tuner knows the kernels of the step when it begins: if so, the step is run before.
+    pub tuning: Tuning,
 }
 
 /// How a step is run.

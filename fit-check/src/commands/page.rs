@@ -48,7 +48,11 @@ fn said(typed: &str) -> anyhow::Result<String> {
 /// Runs the command.
 pub fn run(raw: &cli::Page) -> anyhow::Result<u8> {
     let page = match raw.page {
-        PageName::Accuracy => accuracy::page(&records::all()?, &configurations::all()?),
+        PageName::Accuracy => accuracy::page(
+            &records::all()?,
+            &configurations::all()?,
+            &records::largest_batches()?,
+        ),
         PageName::BatchSizes => batch_sizes::page()?,
         PageName::Configurations => configurations::page()?,
         PageName::Published => published::page()?,

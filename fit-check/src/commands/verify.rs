@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use estimator::{Bytes, CardSpec, Runtime, Tuning};
 use model_zoo::Job;
+use strum::VariantNames;
 
 use super::{FITS, UNKNOWN};
 use crate::ask::{self, Batch};
@@ -22,10 +23,6 @@ use crate::records;
 use crate::report::Asked;
 use crate::step::STEPS;
 use crate::trouble::Trouble;
-
-/// The process that trains knows nothing of the device when it begins, and keeps nothing of what
-/// it found out.
-const PROVED: Tuning = Tuning::Cold;
 
 /// Runs the command.
 pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
@@ -64,6 +61,8 @@ struct Proof {
     step: cli::Step,
     /// Weights that are put into its network first.
     weights: Option<PathBuf>,
+    /// Whether the process that trains has tuned its kernels before.
+    tuning: Tuning,
     /// Where the outcome is kept.
     record: Option<PathBuf>,
     progress: Progress,
@@ -77,6 +76,7 @@ impl Proof {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let device = raw.device.parse()?;
+        let tuning = ask::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
         let driver = device::driver(raw, device)?;
         let Some(model) = &raw.model else {
             return Err(Trouble::new("verify needs a model").into());
@@ -103,6 +103,7 @@ impl Proof {
             job,
             step: raw.step.clone(),
             weights: raw.weights.clone(),
+            tuning,
             record,
             progress,
         })
@@ -115,7 +116,7 @@ impl Proof {
     /// A simulated card like the device, of which as much is free.
     fn card(&self) -> CardSpec {
         let card = CardSpec {
-            tuning: PROVED,
+            tuning: self.tuning,
             ..self.opened.description.card(self.runtime())
         };
         match (card.total, self.opened.free) {
@@ -126,7 +127,7 @@ impl Proof {
 
     /// What is asked of it, with its batch or without.
     fn asked(&self, batch: Option<usize>) -> Asked {
-        Asked::of(&self.model, &self.job, self.runtime(), PROVED, batch)
+        Asked::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
     }
 
     /// Trains a batch on the device. `limit` is the most memory that its process may take.
@@ -145,6 +146,7 @@ impl Proof {
             mode,
             sampled,
             limit,
+            tuning: self.tuning,
         };
         let mut each = |mark: &Mark| {
             self.progress.at(&format!(

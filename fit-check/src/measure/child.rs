@@ -4,8 +4,8 @@ use std::io::Write;
 
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
-use estimator::{Bytes, DeviceDescription};
-use model_zoo::Model;
+use estimator::{Bytes, DeviceDescription, Tuning};
+use model_zoo::{Job, Model, Unwatched};
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
@@ -14,7 +14,7 @@ use super::watch::Watch;
 use super::{Mode, Opened, Said, Task, Training, process};
 use crate::again;
 use crate::ask::{self, Batch};
-use crate::own;
+use crate::own::{self, Subject};
 use crate::step::{STEPS, training_device};
 
 /// Does what the task on stdin says, and ends when whoever gave it goes away.
@@ -101,6 +101,9 @@ fn train(
         process::limit(limit)?;
     }
     let device = training_device(device, &job);
+    if training.tuning == Tuning::Warm && cfg!(feature = "autotune") {
+        tune(&model, &job, &device);
+    }
     let mut watch = Watch::new(device.clone(), training.sampled, whole, |mark| {
         say(&Said::Mark(Box::new(mark)));
     });
@@ -112,6 +115,18 @@ fn train(
         say(&Said::Failed(failed.0));
     }
     Ok(())
+}
+
+/// Runs the step once, so that burn's tuner knows its kernels, and gives back what that took. It is run
+/// from a thread of its own: CubeCL has pools for each, so those of this one are still empty.
+fn tune(model: &Subject, job: &Job, device: &Device) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Ok(()) = model.train(job, device, STEPS, &mut Unwatched);
+        });
+    });
+    let _ = device.sync();
+    device.memory_cleanup();
 }
 
 /// Takes `ballast` until no more than `left` is `free`, and holds it for as long as there is

@@ -7,7 +7,7 @@ use crate::comparison::PhaseFigures;
 use crate::measure::{DeviceKind, Mode};
 use crate::output::page::grouped;
 use crate::output::{Sheet, markdown};
-use crate::records::Record;
+use crate::records::{LargestBatchRecord, Outcome, Record};
 
 /// What records of such devices are called.
 fn called(kind: DeviceKind) -> &'static str {
@@ -22,7 +22,11 @@ fn called(kind: DeviceKind) -> &'static str {
 const FRAME: &str = include_str!("accuracy.md");
 
 /// The page, from `records` and `configurations`.
-pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
+pub fn page(
+    records: &[Record],
+    configurations: &[Configuration],
+    largest: &[LargestBatchRecord],
+) -> String {
     let of_kind = |kind| {
         records
             .iter()
@@ -73,6 +77,7 @@ pub fn page(records: &[Record], configurations: &[Configuration]) -> String {
             "{{configurations}}",
             &configurations::table(configurations, records),
         )
+        .replace("{{largest_batches}}", &largest_batches(largest))
         .replace("{{records}}", &markdown::render(&[table(records)]))
 }
 
@@ -154,6 +159,65 @@ fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
         ])
     });
     rows.collect()
+}
+
+/// How the batches that were said to be the largest, and the next, did; each that did otherwise.
+fn largest_batches(records: &[LargestBatchRecord]) -> String {
+    let mut burns: Vec<String> = records
+        .iter()
+        .map(|record| record.burn.switches())
+        .collect();
+    burns.sort();
+    burns.dedup();
+    let rows = burns.into_iter().map(|burn| {
+        let cells = || {
+            records
+                .iter()
+                .filter(|record| record.burn.switches() == burn)
+        };
+        let count = |ended: fn(&LargestBatchRecord) -> bool| {
+            cells().filter(|record| ended(record)).count().to_string()
+        };
+        vec![
+            burn.clone(),
+            cells().count().to_string(),
+            count(|record| record.ending == Outcome::Trained),
+            count(|record| record.next_ending == Outcome::OutOfMemory),
+            count(|record| record.next_ending == Outcome::Trained),
+        ]
+    });
+    let summary = Sheet {
+        title: String::new(),
+        header: Sheet::header([
+            "burn",
+            "cells",
+            "N trained",
+            "N + 1 ran out of memory",
+            "N + 1 trained",
+        ]),
+        rows: rows.collect(),
+    };
+    let otherwise = records.iter().filter(|record| {
+        (record.ending, record.next_ending) != (Outcome::Trained, Outcome::OutOfMemory)
+    });
+    let rows = otherwise.map(|record| {
+        vec![
+            record.model.clone(),
+            record.precision.to_string(),
+            record.device.name.clone(),
+            format!("{} {}", record.batch, record.ending),
+            format!("{} {}", record.next, record.next_ending),
+        ]
+    });
+    let differ = Sheet {
+        title: String::new(),
+        header: Sheet::header(["model", "precision", "card", "largest", "next"]),
+        rows: rows.collect(),
+    };
+    match differ.rows.is_empty() {
+        true => markdown::render(&[summary]),
+        false => markdown::render(&[summary, differ]),
+    }
 }
 
 fn percent(error: f64) -> String {
