@@ -6,7 +6,7 @@ mod search;
 
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardSpec;
+use crate::card::{CardSpec, Pace};
 use crate::estimate::Estimate;
 use crate::record::Refusal;
 use crate::run::Simulated;
@@ -67,8 +67,36 @@ pub trait Program {
     }
 }
 
+/// A program on a card whose thread keeps up with it, and on one whose thread is behind: where it fits on
+/// the first and not on the second, the card is said to refuse it.
+struct AnyPace<'a, P>(&'a P);
+
+impl<P: Program> Program for AnyPace<'_, P> {
+    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
+        let behind = CardSpec {
+            pace: Pace::Behind,
+            ..spec.clone()
+        };
+        let limited = spec.total.is_some();
+        let in_step = self.0.simulate(batch, spec)?;
+        if !limited || in_step.recording.failure.is_some() {
+            return Ok(in_step);
+        }
+        let behind = self.0.simulate(batch, behind)?;
+        Ok(match behind.recording.failure {
+            Some(_) => behind,
+            None => in_step,
+        })
+    }
+
+    fn accepts(&self, batch: u64) -> bool {
+        self.0.accepts(batch)
+    }
+}
+
 /// The largest batch of `program` that fits on a card like `spec`, which has a memory, and what
-/// it takes.
+/// it takes. It fits both where the card's thread keeps up with the program and where it is as far behind
+/// as it can be ([`Pace`]): on a full card that can decide.
 ///
 /// # Errors
 ///
@@ -78,7 +106,8 @@ pub fn largest_batch<P: Program>(
     forecast: Option<&Forecast<P>>,
     spec: &CardSpec,
 ) -> Result<LargestBatch, Error> {
-    let fit = largest_fit(program, forecast, spec)?;
+    let proposed = forecast.map_or(0, |forecast| forecast.foretold(spec, None).batch);
+    let fit = largest_fit_near(&AnyPace(program), proposed, spec)?;
     let endless = CardSpec {
         largest_binding: Bytes(u64::MAX / 8),
         ..spec.without_limit()

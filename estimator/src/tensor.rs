@@ -58,19 +58,6 @@ fn cause(error: &str) -> String {
     last.unwrap_or(error).to_string()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cause_is_what_is_told_last() {
-        let told = "never written\n  skipped `A`\nCaused by:\n  An IO error happened\nCaused by:\n  \
-                    out of device memory allocating 5 bytes\nNo backtrace available\nAsked at:\nNo";
-        assert_eq!(cause(told), "out of device memory allocating 5 bytes");
-        assert_eq!(cause("lost"), "lost");
-    }
-}
-
 /// The buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is
 /// computed for it, and nothing is kept alive by it.
 pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<TensorBuffer> {
@@ -121,5 +108,18 @@ fn memory_of(tensor: BackendTensor<Rocm>) -> CubeTensor {
             client.resolve_tensor_bool::<CubeBackend>(tensor)
         }
         BackendTensor::Autodiff(tensor) => memory_of(BackendTensor::Float(tensor.into_primitive())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_what_is_told_last() {
+        let told = "never written\n  skipped `A`\nCaused by:\n  An IO error happened\nCaused by:\n  \
+                    out of device memory allocating 5 bytes\nNo backtrace available\nAsked at:\nNo";
+        assert_eq!(cause(told), "out of device memory allocating 5 bytes");
+        assert_eq!(cause("lost"), "lost");
     }
 }

@@ -1,7 +1,7 @@
 //! A training step on a real device.
 //!
 //! It runs in a process of its own, so that a driver that crashes, a full card or a step that
-//! hangs ends as a value here: [`measure`] starts the program again as `fit-check measure`,
+//! hangs ends as a value here: [`Setup`] starts the program again as `fit-check measure`,
 //! hands it a `Task`, and collects what it says, line by line.
 
 mod ballast;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use estimator::{
-    Bytes, CardSpec, Error, Forecast, Limit, Program, Runtime, Scaling, Simulated, Workbench,
+    Bytes, CardSpec, Error, Forecast, Limit, Pace, Program, Runtime, Scaling, Simulated, Workbench,
     largest_batch,
 };
 use fit_check::simulate_step_on;
@@ -86,8 +86,11 @@ proptest! {
         let forecast = if proposed { step.forecast(&spec) } else { None };
         let found = largest_batch(&step, forecast.as_ref(), &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
-        prop_assert!(found.batch == 0 || step.fits(found.batch, &spec));
-        prop_assert!(!step.fits(found.batch + 1, &spec));
+        let fits = |batch| [Pace::InStep, Pace::Behind].into_iter().all(|pace| {
+            step.fits(batch, &CardSpec { pace, ..spec.clone() })
+        });
+        prop_assert!(found.batch == 0 || fits(found.batch));
+        prop_assert!(!fits(found.batch + 1));
     }
 }
 

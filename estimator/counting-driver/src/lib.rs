@@ -5,12 +5,12 @@
 //! when a card is full, kernels are accepted and not run, and every value that is read is zero. So
 //! the real, unmodified runtime trains a step of any size in seconds.
 //!
-//! The environment variable [`config::VARIABLE`] names a file that describes the cards
-//! ([`config`]); what happens is written into a [`journal`].
+//! The environment variable `config::VARIABLE` names a file that describes the cards
+//! (`config.rs`); what happens is written into a journal (`journal.rs`).
 //!
 //! Invariant: only the documented interface of the driver is here, and only the functions that
 //! CubeCL's runtime calls. One that is missing fails by its name. Unsafe code is confined to
-//! [`abi`]. There is no dependency but std, so that `fit-check/build.rs` can compile this with rustc
+//! `abi.rs`. There is no dependency but std, so that `fit-check/build.rs` can compile this with rustc
 //! alone.
 
 mod abi;
