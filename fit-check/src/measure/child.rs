@@ -4,7 +4,8 @@ use std::io::Write;
 
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
-use estimator::{Bytes, DeviceDescription, Tuning};
+use estimator::record::Pools;
+use estimator::{Bytes, DeviceDescription, Tuning, pools_of};
 use model_zoo::{Job, Model, Unwatched};
 
 use super::ballast::{self, Ballast};
@@ -101,10 +102,11 @@ fn train(
         process::limit(limit)?;
     }
     let device = training_device(device, &job);
-    if training.tuning == Tuning::Warm && cfg!(feature = "autotune") {
-        tune(&model, &job, &device);
-    }
-    let mut watch = Watch::new(device.clone(), training.sampled, whole, |mark| {
+    let left = match training.tuning {
+        Tuning::Warm if cfg!(feature = "autotune") => tune(&model, &job, &device),
+        _ => Pools::default(),
+    };
+    let mut watch = Watch::new(device.clone(), left, training.sampled, whole, |mark| {
         say(&Said::Mark(Box::new(mark)));
     });
     let weights = training.weights.as_deref();
@@ -118,8 +120,9 @@ fn train(
 }
 
 /// Runs the step once, so that burn's tuner knows its kernels, and gives back what that took. It is run
-/// from a thread of its own: CubeCL has pools for each, so those of this one are still empty.
-fn tune(model: &Subject, job: &Job, device: &Device) {
+/// from a thread of its own: CubeCL has pools for each, so those of this one are still empty. Says what
+/// the other's hold all the same: burn keeps some of what a program has let go until its next step.
+fn tune(model: &Subject, job: &Job, device: &Device) -> Pools {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let Ok(()) = model.train(job, device, STEPS, &mut Unwatched);
@@ -127,6 +130,7 @@ fn tune(model: &Subject, job: &Job, device: &Device) {
     });
     let _ = device.sync();
     device.memory_cleanup();
+    pools_of(device)
 }
 
 /// Takes `ballast` until no more than `left` is `free`, and holds it for as long as there is

@@ -7,6 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 use estimator::pools_of;
+use estimator::record::Pools;
 use estimator::{
     BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, visit_tensors,
 };
@@ -23,6 +24,8 @@ pub(super) struct DeviceFailed(pub String);
 /// Follows a training step on a real device.
 pub(super) struct Watch<F> {
     device: Device,
+    /// What the pools held before, for another program of this process.
+    before: Pools,
     step: usize,
     /// Of each module by name, as it was last reported: what is said of it holds at every
     /// mark until it is reported anew.
@@ -37,15 +40,17 @@ pub(super) struct Watch<F> {
 }
 
 impl<F: FnMut(Mark)> Watch<F> {
-    /// Tells `tell` of every phase on `device`; what goes on within them too if `sampled`;
+    /// Tells `tell` of every phase on `device`, whose pools held `before` already; what goes on within them too if `sampled`;
     /// `whole` is in use on the whole device, where that is known.
     pub(super) fn new(
         device: Device,
+        before: Pools,
         sampled: bool,
         whole: impl Fn() -> Option<Bytes> + 'static,
         tell: F,
     ) -> Self {
         Self {
+            before,
             step: 0,
             modules: HashMap::new(),
             named: Vec::new(),
@@ -118,6 +123,11 @@ impl<F: FnMut(Mark)> Watcher for Watch<F> {
         let synced = self.device.sync();
         synced.map_err(|error| DeviceFailed(error.to_string()))?;
         let pools = pools_of(&self.device);
+        let pools = Pools {
+            allocations: pools.allocations.saturating_sub(self.before.allocations),
+            in_use: pools.in_use.saturating_sub(self.before.in_use),
+            reserved: pools.reserved.saturating_sub(self.before.reserved),
+        };
         // A runtime that was refused memory goes on all the same, and what the pools then say is of
         // no step: only what depends on the refused buffer knows.
         check_written(&std::mem::take(&mut self.results)).map_err(DeviceFailed)?;
