@@ -47,7 +47,7 @@ fn estimated(record: &Record) -> Figures {
     let card = CardSpec {
         name: record.device.name.clone(),
         total: Some(UNLIMITED),
-        tuning: Tuning::Cold,
+        tuning: record.burn.tuning.unwrap_or(Tuning::Cold),
         ..CardSpec::endless(Runtime::Cuda)
     };
     Figures::estimated(&simulate_step(&variant, &job, card).unwrap(), None)
@@ -94,6 +94,9 @@ fn estimates_are_still_those_that_were_held_against_the_runtime() {
 fn nearly_every_network_is_the_same_to_the_byte() {
     let mut same: BTreeMap<_, (usize, usize)> = BTreeMap::new();
     for record in counted() {
+        if record.burn.tuning == Some(Tuning::Warm) {
+            continue;
+        }
         let pairs = record.estimated.beside(&record.measured);
         let equal = pairs.into_iter().all(|(e, m)| e.live_bytes == m.live_bytes);
         let counts = same
