@@ -62,11 +62,16 @@ impl Range {
 }
 
 impl PhaseFigures {
+    /// From where to where the pools can reserve.
+    fn range(&self) -> Range {
+        self.reserved_range
+            .unwrap_or(Range::of(self.reserved_bytes))
+    }
+
     /// What this estimate says is reserved, the nearest to what was `measured` where it says from
     /// where to where.
     pub fn reserved_near(&self, measured: Bytes) -> Bytes {
-        let range = self.reserved_range;
-        range.map_or(self.reserved_bytes, |range| range.nearest(measured))
+        self.range().nearest(measured)
     }
 }
 
@@ -75,10 +80,7 @@ impl Figures {
     /// program. What is in use at the end of a phase does not depend on that.
     pub fn widen(&mut self, other: &Self) {
         for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
-            let range = phase
-                .reserved_range
-                .unwrap_or(Range::of(phase.reserved_bytes));
-            phase.reserved_range = Some(range.with(other.reserved_bytes));
+            phase.reserved_range = Some(phase.range().with(other.reserved_bytes));
         }
         if let (Some(peak), Some(other)) = (self.peak_reserved_bytes, other.peak_reserved_bytes) {
             let range = self.peak_reserved_range.unwrap_or(Range::of(peak));
@@ -111,11 +113,7 @@ impl Figures {
         let most = |of: fn(&Range) -> Bytes| {
             let phases = self.phases.iter();
             phases
-                .map(|phase| {
-                    of(&phase
-                        .reserved_range
-                        .unwrap_or(Range::of(phase.reserved_bytes)))
-                })
+                .map(|phase| of(&phase.range()))
                 .max()
                 .unwrap_or(self.reserved_bytes)
         };

@@ -411,7 +411,9 @@ impl CardServer {
         };
         let mut recorder = self.shared.recorder();
         recorder.launch(stream, kernel, metadata, &reads, &writes);
-        self.stopwatch.launched(launch_time::of(products(kernel)));
+        if self.stopwatch.is_running() {
+            self.stopwatch.launched(launch_time::of(products(kernel)));
+        }
         drop(recorder);
         if metadata.is_empty() {
             return false;

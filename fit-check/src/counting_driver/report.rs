@@ -22,7 +22,7 @@ pub struct RunReport {
 impl RunReport {
     /// Whether every allocation was made in the end.
     pub fn fits(&self) -> bool {
-        self.cards.iter().all(CardUsage::fits)
+        self.cards.iter().all(|usage| usage.fits)
     }
 }
 
@@ -68,9 +68,5 @@ impl CardUsage {
             made_good: usage.made_good,
             curve: usage.curve,
         }
-    }
-
-    fn fits(&self) -> bool {
-        self.fits
     }
 }
