@@ -1,7 +1,8 @@
 //! Cards that do not exist, under burn.
 
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
+use burn::BurnConfig;
 use burn::backend::{DispatchDevice, Rocm, set_default_dtypes};
 use burn::tensor::{BoolDType, Device, DeviceConfig, DeviceError, FloatDType, IntDType};
 use cubecl_common::device::ServiceId;
@@ -35,7 +36,25 @@ impl SimulatedCard {
         let shared = Shared::new(spec);
         install();
         let index = simulated_card::insert(shared.clone()).ok_or(Error::TooManyCards)?;
-        Ok(Self { index, shared })
+        let card = Self { index, shared };
+        card.configure_burn()?;
+        Ok(card)
+    }
+
+    /// Settles burn's configuration for this card, of which no `burn.toml` and no variable is part.
+    fn configure_burn(&self) -> Result<(), Error> {
+        // A thread takes the configuration when it first asks for it, and keeps it; a card is asked on a
+        // thread of its own.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = match self.shared.spec.fused {
+            true => BurnConfig::default(),
+            // Its fields are private; this is the form of `burn.toml`, as JSON.
+            false => serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
+                .expect("burn knows this field"),
+        };
+        *BurnConfig::storage().lock() = Some(Arc::new(config));
+        self.run(|| drop(burn::runtime_config()))
     }
 
     /// The device under which burn knows this card.
@@ -71,11 +90,12 @@ impl SimulatedCard {
     }
 
     /// Switches the card off and on: from here on it is like `spec`, which has the same kernels,
-    /// and its memory is empty. What burn's tuner found out about it stays known.
-    pub(crate) fn restart(&mut self, spec: CardSpec) {
+    /// and its memory is empty. What burn found out that can be fused stays known, and what its tuner
+    /// found out about the card when it had this `name`, one of any number.
+    pub(crate) fn restart(&mut self, spec: CardSpec, name: usize) {
         // What fusion still holds back of the last program is done before.
         let _ = self.device().sync();
-        let next = Shared::new(spec);
+        let next = Shared::named(spec, name);
         self.shared.becomes(next.clone());
         let _ = HipRuntime::client(&AmdDevice::new(self.index as usize)).flush();
         self.shared = next;
@@ -148,7 +168,7 @@ impl Drop for SimulatedCard {
             // burn's fusion and its tuners keep what they know of a card for as long as the
             // process lives, and in it a hold on the card's thread, for whose end CubeCL would
             // wait 30 seconds. So that thread stays, asleep, and only the card's memory goes.
-            self.restart(self.shared.spec.clone());
+            self.restart(self.shared.spec.clone(), 0);
         } else {
             // Its thread ends, and with it the server.
             DeviceHandle::<SlotServer>::shutdown(cubecl_hip::device_id(self.index));

@@ -242,7 +242,7 @@ pub fn simulate(
     float: FloatDType,
     program: impl Fn(&mut Run) -> Result<(), Stopped> + Sync,
 ) -> Result<Simulated, Error> {
-    Workbench::new(float).simulate(spec, program)
+    Workbench::new(float).simulate(1, spec, program)
 }
 
 /// Held while a program runs on burn with fusion: its autodiff drops the graphs of all devices

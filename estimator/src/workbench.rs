@@ -1,30 +1,46 @@
-//! Cards on which programs are run one after another, so that what burn's tuner finds out about
-//! a card is found out once.
+//! Cards on which the programs of one training job are run one after another, so that what burn finds
+//! out about the job, and what its tuner finds out about a card, is found out once.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, FloatDType};
+use simulated_card::Favour;
 
 use crate::Error;
 use crate::Tuning;
 use crate::card::{CardSpec, SimulatedCard};
 use crate::run::{FirstRun, Run, Simulated, Stopped, run};
 
-/// Cards, one of each kind that was asked for, whose floats are of one type.
+/// Cards, one of each kind that was asked for, whose floats are of one type, for one training job with any
+/// number of samples.
 ///
-/// What one program has tuned is not tuned again for the next, as on a machine on which both are
-/// run. Programs that are to know nothing of each other go to workbenches of their own.
+/// burn looks once for what it can fuse in the job: that is the same whatever the batch, the memory
+/// of the card and the choice of kernels. What its tuner chooses is known for as long as the batch is
+/// the same, as on a machine on which the job is run with that batch. Different jobs go to workbenches
+/// of their own.
 #[derive(Debug)]
 pub struct Workbench {
     float: FloatDType,
-    cards: Mutex<Vec<(CardSpec, Arc<Mutex<Tuned>>)>>,
+    cards: Mutex<Vec<(CardSpec, Arc<Mutex<Explored>>)>>,
 }
 
-/// A card that is tuned to the programs that it has run.
+/// A card for which burn knows what it can fuse in the job.
 #[derive(Debug)]
-struct Tuned {
+struct Explored {
     card: SimulatedCard,
     device: Device,
+    /// What its tuner knows, by the batch and by which candidate was fastest.
+    tuned: HashMap<(u64, Favour), Tuned>,
+}
+
+/// What burn's tuner knows of a card.
+#[derive(Clone, Copy, Debug)]
+struct Tuned {
+    /// Under which of the card's names it knows that.
+    name: usize,
+    /// The run in which it was found out, if anything was tuned in it.
+    first_run: Option<FirstRun>,
 }
 
 impl Workbench {
@@ -36,31 +52,72 @@ impl Workbench {
         }
     }
 
-    /// Runs `program` on a card like `spec`, as [`simulate`](crate::simulate) does.
+    /// Runs `program`, the job with `batch` samples, on a card like `spec`, as
+    /// [`simulate`](crate::simulate) does.
     ///
     /// # Errors
     ///
     /// The program panicked, or the card does not offer the type of floats.
     pub fn simulate(
         &self,
+        batch: u64,
         spec: CardSpec,
         program: impl Fn(&mut Run) -> Result<(), Stopped> + Sync,
     ) -> Result<Simulated, Error> {
-        if spec.tuning == Tuning::Cold || !cfg!(feature = "autotune") {
+        if spec.tuning == Tuning::Cold {
+            // What is fused is found out in the first run too.
             let card = SimulatedCard::new(spec)?;
             return run(&card, card.configured(self.float)?, &program);
         }
-        let (tuned, new) = self.card(&spec)?;
-        // A program that panicked on it has left a card that is restarted now.
-        let mut tuned = tuned.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut first_run = None;
+        let card = self.card(&spec)?;
+        let mut card = card.lock().unwrap_or_else(PoisonError::into_inner);
+        let simulated = card.simulate(batch, &spec, &program);
+        if simulated.is_err() {
+            // Operations that were to be fused may be left over from a program that panicked.
+            let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+            let kernels = spec.kernels();
+            cards.retain(|(known, _)| *known != kernels);
+        }
+        simulated
+    }
+
+    /// The card with the kernels of `spec`.
+    fn card(&self, spec: &CardSpec) -> Result<Arc<Mutex<Explored>>, Error> {
+        let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernels = spec.kernels();
+        if let Some((_, card)) = cards.iter().find(|(known, _)| *known == kernels) {
+            return Ok(card.clone());
+        }
+        let card = SimulatedCard::new(spec.clone())?;
+        let explored = Arc::new(Mutex::new(Explored {
+            device: card.configured(self.float)?,
+            card,
+            tuned: HashMap::new(),
+        }));
+        cards.push((kernels, explored.clone()));
+        Ok(explored)
+    }
+}
+
+impl Explored {
+    fn simulate(
+        &mut self,
+        batch: u64,
+        spec: &CardSpec,
+        program: &(impl Fn(&mut Run) -> Result<(), Stopped> + Sync),
+    ) -> Result<Simulated, Error> {
+        let tuned = self.tuned.get(&(batch, spec.favour)).copied();
+        let name = tuned.map_or(self.tuned.len(), |tuned| tuned.name);
+        let mut first_run = tuned.and_then(|tuned| tuned.first_run);
         let mut choices = Vec::new();
         for _ in 0..MOST_RUNS {
-            tuned.card.restart(spec.clone());
-            let simulated = run(&tuned.card, tuned.device.clone(), &program)?;
-            if !tuned.card.shared().tuned() {
+            self.card.restart(spec.clone(), name);
+            let simulated = run(&self.card, self.device.clone(), program)?;
+            if !self.card.shared().tuned() {
+                let tuned = Tuned { name, first_run };
+                self.tuned.insert((batch, spec.favour), tuned);
                 return Ok(Simulated {
-                    first_run: first_run.filter(|_| new),
+                    first_run,
                     choices,
                     ..simulated
                 });
@@ -72,20 +129,6 @@ impl Workbench {
             choices.extend(simulated.choices);
         }
         Err(Error::NeverTuned)
-    }
-
-    /// The card with the kernels of `spec`, and whether it is a new one.
-    fn card(&self, spec: &CardSpec) -> Result<(Arc<Mutex<Tuned>>, bool), Error> {
-        let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernels = spec.kernels();
-        if let Some((_, tuned)) = cards.iter().find(|(known, _)| *known == kernels) {
-            return Ok((tuned.clone(), false));
-        }
-        let card = SimulatedCard::new(spec.clone())?;
-        let device = card.configured(self.float)?;
-        let tuned = Arc::new(Mutex::new(Tuned { card, device }));
-        cards.push((kernels, tuned.clone()));
-        Ok((tuned, true))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::ask::{Ask, Card};
 use crate::fits::fitting;
 use crate::parallel;
 use crate::report::GpuName;
-use crate::step::{AnyBatch, forecast, simulate_apart};
+use crate::step::{AnyBatch, forecast, simulate_step};
 use crate::trouble::Trouble;
 
 /// Changes to a job, the best first.
@@ -388,7 +388,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             _ => {
                 let endless = self.card.spec.without_limit();
                 let simulated =
-                    simulate_apart(&self.ask.model, &candidate.job, endless.clone()).ok()?;
+                    simulate_step(&self.ask.model, &candidate.job, endless.clone()).ok()?;
                 let batch = candidate.job.batch as u64;
                 (batch, Estimate::of(&simulated, &endless))
             }

@@ -32,9 +32,6 @@ pub enum Command {
     /// The process that `verify` trains in
     #[command(hide = true)]
     Measure,
-    /// A process in which a fused step is simulated beside others
-    #[command(hide = true)]
-    Simulate,
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
@@ -108,7 +105,8 @@ pub struct Estimate {
     /// Where pictures of it go.
     #[command(flatten)]
     pub pictures: Pictures,
-    /// Say what would make it fit, each change simulated: auto (if it does not), always, never
+    /// Say what would make it fit, each change simulated: always, never, auto (where it does not
+    /// fit, how to ask for it)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
     /// Where the answer goes.
@@ -136,8 +134,8 @@ pub struct MaxBatch {
     /// Which job.
     #[command(flatten)]
     pub job: Job,
-    /// Say what would let more samples fit, each change simulated: auto (if not even one does),
-    /// always, never
+    /// Say what would let more samples fit, each change simulated: always, never, auto (where not
+    /// even one fits, how to ask for it)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
     /// Where the answer goes.
@@ -435,7 +433,7 @@ pub struct Output {
     /// Write the answer to a file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// No progress and no notes
+    /// No progress and no notes (FIT_CHECK_NO_PROGRESS in the environment: no progress)
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -443,24 +441,13 @@ pub struct Output {
 /// When to say what would make a job fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Advise {
-    /// If it does not.
+    /// Where it does not, how to ask for it: each change takes about as long as the answer.
     #[default]
     Auto,
     /// In any case.
     Always,
     /// Not at all.
     Never,
-}
-
-impl Advise {
-    /// Whether to say it of a job that `fits` or does not.
-    pub fn is_wanted(self, fits: bool) -> bool {
-        match self {
-            Self::Auto => !fits,
-            Self::Always => true,
-            Self::Never => false,
-        }
-    }
 }
 
 /// How an answer looks.

@@ -16,7 +16,6 @@ use model_zoo::Model;
 
 use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
-use crate::elsewhere;
 use crate::measure;
 
 /// It fits, or it is done.
@@ -40,10 +39,6 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(raw) => run::run(&raw)?,
         Command::Measure => {
             measure::run_child()?;
-            FITS
-        }
-        Command::Simulate => {
-            elsewhere::run_child()?;
             FITS
         }
         Command::Models(raw) => models::run(&raw)?,

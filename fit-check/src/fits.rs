@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ask::Card;
 use crate::report::{Asked, GpuName};
-use crate::step::simulate_apart;
+use crate::step::simulate_step;
 use crate::{kernels, parallel};
 
 /// The answer of `gpus --fits`.
@@ -72,7 +72,7 @@ impl Kin {
     /// Those on which the step fits. It runs once; its recording is then replayed in the memory
     /// of each card.
     fn fitting<M: Model + Sync>(&self, model: &M, job: &Job) -> Result<Vec<Fitting>, Error> {
-        let simulated = simulate_apart(model, job, self.endless.clone())?;
+        let simulated = simulate_step(model, job, self.endless.clone())?;
         let recording = &simulated.recording;
         let required = Estimate::of(&simulated, &self.endless).peak.required_bytes;
         let fits = |card: &Card| {

@@ -8,7 +8,6 @@ pub mod cli;
 pub mod commands;
 pub mod comparison;
 pub mod counting_driver;
-pub mod elsewhere;
 pub mod fits;
 mod interrupt;
 mod kernels;

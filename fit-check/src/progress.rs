@@ -1,41 +1,47 @@
-//! What is going on, on stderr, where it takes longer than half a second.
+//! What is going on, on stderr, where it takes a while.
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A progress bar that appears when work takes long, and only on a terminal.
+/// What is being done and how far it is: on a terminal a bar that appears when work takes longer than
+/// [`PATIENCE`]; elsewhere a line every [`BETWEEN_LINES`].
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
 }
 
-/// Before this, nothing is shown.
+/// Before this, no bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// From the start to the first line, and from one to the next.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// The variable of the environment with which no progress is shown, whatever the options.
+const NONE: &str = "FIT_CHECK_NO_PROGRESS";
+
 impl Progress {
-    /// For `steps` steps; none is shown if `quiet`.
+    /// For `steps` steps; none is shown if `quiet`, nor where [`NONE`] is set.
     pub fn new(quiet: bool, steps: u64) -> Self {
+        let quiet = quiet || std::env::var_os(NONE).is_some();
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {pos}/{len}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {pos}/{len} {elapsed}")
+        {
             bar.set_style(style);
         }
-        let shown = bar.clone();
+        let terminal = std::io::stderr().is_terminal();
         if !quiet {
-            // Drawing starts late, and ends with the bar.
-            std::thread::spawn(move || {
-                std::thread::sleep(PATIENCE);
-                if !shown.is_finished() {
-                    shown.set_draw_target(ProgressDrawTarget::stderr());
-                    shown.enable_steady_tick(Duration::from_millis(100));
-                }
+            let shown = bar.clone();
+            std::thread::spawn(move || match terminal {
+                true => draw(&shown),
+                false => print(&shown),
             });
         }
         Self {
             bar,
-            lines: !quiet && std::io::stderr().is_terminal(),
+            lines: !quiet && terminal,
         }
     }
 
@@ -55,5 +61,39 @@ impl Progress {
     /// Nothing is left to do.
     pub fn done(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    /// An error ends the work too.
+    fn drop(&mut self) {
+        self.done();
+    }
+}
+
+/// Draws `bar` where the work takes long; it ends with the bar.
+fn draw(bar: &ProgressBar) {
+    std::thread::sleep(PATIENCE);
+    if !bar.is_finished() {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
+}
+
+/// Prints where `bar` is, again and again until it ends.
+fn print(bar: &ProgressBar) {
+    let start = Instant::now();
+    loop {
+        std::thread::sleep(BETWEEN_LINES);
+        if bar.is_finished() {
+            return;
+        }
+        anstream::eprintln!(
+            "{} ({} of {}, {} s so far)",
+            bar.message(),
+            bar.position(),
+            bar.length().unwrap_or_default(),
+            start.elapsed().as_secs()
+        );
     }
 }

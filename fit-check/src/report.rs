@@ -278,6 +278,9 @@ pub struct EstimateReport {
     /// What would make it fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
+    /// Whether to say how to ask for advice.
+    #[serde(skip)]
+    pub offers_advice: bool,
 }
 
 /// The most that a step has in use with the leanest and with the hungriest of the kernels that burn's tuner
@@ -322,6 +325,7 @@ impl EstimateReport {
             range: None,
             kernels: None,
             advice: None,
+            offers_advice: false,
         }
     }
 
@@ -408,6 +412,9 @@ pub struct MaxBatchReport {
     /// What would let more samples fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
+    /// Whether to say how to ask for advice.
+    #[serde(skip)]
+    pub offers_advice: bool,
 }
 
 /// The answer of `verify`.

@@ -9,8 +9,6 @@ use burn::tensor::{Device, Tensor};
 use estimator::{CardSpec, Forecast, Program, Run, Scaling, Simulated, Stopped, Workbench};
 use model_zoo::{Job, Model, Watcher};
 
-use crate::{elsewhere, parallel};
-
 /// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
 /// is that of the second.
 pub const STEPS: usize = 2;
@@ -61,24 +59,6 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// Trains `model` as `job` says on a card like `spec`. With burn's fusion, in a process of its own
-/// where that is possible: see [`crate::elsewhere`].
-///
-/// # Errors
-///
-/// The step panicked, or the card does not offer the number format.
-pub(crate) fn simulate_apart(
-    model: &(impl Model + Sync),
-    job: &Job,
-    spec: CardSpec,
-) -> Result<Simulated, estimator::Error> {
-    let apart = cfg!(feature = "fusion").then(|| elsewhere::simulate(model, job, &spec));
-    match apart.flatten() {
-        Some(simulated) => Ok(simulated),
-        None => simulate_step(model, job, spec),
-    }
-}
-
 /// Trains `model` as `job` says on a card like `spec`.
 ///
 /// # Errors
@@ -93,7 +73,7 @@ pub fn simulate_step(
     simulate_step_on(&bench, model, job, spec)
 }
 
-/// As [`simulate_step`], with a card of `bench`.
+/// As [`simulate_step`], with a card of `bench`, which is for this job with any batch.
 ///
 /// # Errors
 ///
@@ -104,18 +84,20 @@ pub fn simulate_step_on(
     job: &Job,
     spec: CardSpec,
 ) -> Result<Simulated, estimator::Error> {
-    bench.simulate(spec, |run| {
+    bench.simulate(job.batch as u64, spec, |run| {
         let device = training_device(run.device(), job);
         model.train(job, &device, STEPS, &mut Watched(run))
     })
 }
 
-/// A training step at any batch. Each is run on a card of its own, which is tuned to it: a kernel
-/// that was chosen with few samples may be another than the one that is chosen with many.
+/// A training step at any batch. What burn fuses in it is found out once; its kernels are tuned to each
+/// batch anew, since a kernel that was chosen with few samples may be another than the one that is
+/// chosen with many.
 #[derive(Debug)]
 pub struct AnyBatch<'a, M> {
     model: &'a M,
     job: &'a Job,
+    bench: Workbench,
 }
 
 /// The batches from which others are proposed. One sample is often special: what is wide in
@@ -125,7 +107,8 @@ const PROPOSING: u64 = 2;
 impl<'a, M: Model + Sync> AnyBatch<'a, M> {
     /// That of `model` for `job`, whose own batch does not matter.
     pub fn new(model: &'a M, job: &'a Job) -> Self {
-        Self { model, job }
+        let bench = Workbench::new(job.precision.float_type());
+        Self { model, job, bench }
     }
 }
 
@@ -135,16 +118,15 @@ impl<'a, M: Model + Sync> AnyBatch<'a, M> {
 ///
 /// The step itself failed.
 pub fn scaling(
-    program: &(impl Program + Sync),
+    program: &impl Program,
     endless: &CardSpec,
 ) -> Result<Option<Arc<Scaling>>, estimator::Error> {
     let batches = [PROPOSING, PROPOSING + 1];
     if !batches.iter().all(|batch| program.accepts(*batch)) {
         return Ok(None);
     }
-    let runs = parallel::each(batches, |batch| program.simulate(batch, endless.clone()));
-    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let [few, more] = runs.try_into().expect("one for each batch");
+    let [few, more] = batches.map(|batch| program.simulate(batch, endless.clone()));
+    let (few, more) = (few?, more?);
     let scaling = Scaling::between(PROPOSING, few.recording, &more.recording, endless);
     Ok(scaling.map(Arc::new))
 }
@@ -154,7 +136,7 @@ pub fn scaling(
 /// # Errors
 ///
 /// The step itself failed.
-pub fn forecast<'a, P: Program + Sync>(
+pub fn forecast<'a, P: Program>(
     program: &'a P,
     endless: &CardSpec,
 ) -> Result<Option<Forecast<'a, P>>, estimator::Error> {
@@ -173,7 +155,7 @@ impl<M> AnyBatch<'_, M> {
 
 impl<M: Model + Sync> Program for AnyBatch<'_, M> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, estimator::Error> {
-        simulate_apart(self.model, &self.job(batch), spec)
+        simulate_step_on(&self.bench, self.model, &self.job(batch), spec)
     }
 
     fn accepts(&self, batch: u64) -> bool {

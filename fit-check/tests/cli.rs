@@ -3,6 +3,8 @@
 #[test]
 fn the_documentation_shows_what_the_program_does() {
     trycmd::TestCases::new()
+        // A busy machine is slow enough for a line of it.
+        .env("FIT_CHECK_NO_PROGRESS", "1")
         .case("../docs/examples.md")
         .case("../docs/bad_input.md")
         .case("../docs/own_models.md")

@@ -13,6 +13,7 @@ mod cuda;
 mod launch_time;
 mod layout;
 mod memory;
+mod names;
 mod peaks;
 mod phase;
 mod properties;

@@ -25,6 +25,7 @@ use crate::cuda::CudaMemory;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
+use crate::names;
 use crate::peaks::{Peaks, Probe};
 use crate::properties;
 use crate::record::{Event, Failure};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub spec: CardSpec,
     /// Its memory.
     pub ledger: Arc<Ledger>,
+    /// Which of its names it has: see [`names`](crate::names).
+    name: usize,
     recorder: Mutex<Recorder>,
     tuned: AtomicBool,
     windows: AtomicUsize,
@@ -55,10 +58,16 @@ pub struct Shared {
 impl Shared {
     /// Of a new card like `spec`.
     pub fn new(spec: CardSpec) -> Arc<Self> {
+        Self::named(spec, 0)
+    }
+
+    /// Of a card like `spec` of which burn's tuner knows what it found out under this name.
+    pub fn named(spec: CardSpec, name: usize) -> Arc<Self> {
         let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
         Arc::new(Self {
             spec,
             ledger,
+            name,
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
             windows: AtomicUsize::new(0),
@@ -124,7 +133,7 @@ fn utilities(
     spec: &CardSpec,
     service: ServiceId,
     notes: Arc<Notes>,
-) -> (ServerUtilities, DeviceCaptures, Peaks) {
+) -> (ServerUtilities, DeviceCaptures) {
     let logger = Arc::new(ServerLogger::default());
     let mut properties = properties::of(spec);
     // CubeCL keeps what it measures of a device under this name for the whole process; no card
@@ -134,23 +143,16 @@ fn utilities(
         .identity
         .fingerprint
         .push_str(&format!("-{index}"));
-    let name = match spec.runtime {
-        Runtime::Cuda => "cuda",
-        Runtime::Vulkan => "wgpu<spirv>",
-        Runtime::Wgpu => "wgpu<wgsl>",
-    };
-    let peaks = Peaks::new(name, &properties);
     let target = properties::target(spec);
     let rule = LayoutRule::new(spec);
-    let (utilities, captures) = ServerUtilities::init(
+    ServerUtilities::init(
         service,
-        name,
+        names::of(spec.runtime, 0),
         properties,
         target,
         logger,
         Noting { rule, notes },
-    );
-    (utilities, captures, peaks)
+    )
 }
 
 /// The memory of a card like `spec`.
@@ -247,7 +249,8 @@ fn next_lag(pace: Pace, lag: usize, random: &mut u64) -> usize {
 impl CardServer {
     pub fn new(shared: Arc<Shared>, service: ServiceId) -> Self {
         let notes = Arc::<Notes>::default();
-        let (utilities, captures, peaks) = utilities(&shared.spec, service, notes.clone());
+        let (utilities, captures) = utilities(&shared.spec, service, notes.clone());
+        let peaks = Peaks::new(utilities.name, &utilities.properties);
         let logger = utilities.logger.clone();
         let pace = shared.spec.pace;
         let mut random = seed(pace);
@@ -274,8 +277,12 @@ impl CardServer {
     }
 
     /// The card as it is when it is switched on: with the memory that `shared` says, all of it
-    /// empty. What burn knows of it stays.
+    /// empty. What burn has found out that can be fused stays known, and what its tuner found out under
+    /// the name that `shared` says.
     fn restart(&mut self, shared: Arc<Shared>) {
+        if shared.name != self.shared.name {
+            self.rename(names::of(shared.spec.runtime, shared.name));
+        }
         self.memory = memory(
             &shared.spec,
             shared.ledger.clone(),
@@ -289,6 +296,18 @@ impl CardServer {
         // A program that panicked may have left some of these.
         self.stopwatch = Stopwatch::default();
         self.waiting.clear();
+    }
+
+    /// From here on burn's tuners, and CubeCL where it keeps the peaks that it measured, know this card by
+    /// `name`. Every handle on the card has the same utilities, burn's fused operations too, which it
+    /// keeps for as long as the process lives; so it is there that the name changes.
+    fn rename(&mut self, name: &'static str) {
+        // SAFETY: as with `Arc::get_mut_unchecked`, nobody else looks into the utilities meanwhile. This
+        // runs on the card's thread, for a caller that waits (`SimulatedCard::restart`) while no
+        // program runs on the card: its workbench holds the card's lock. A tensor of an earlier
+        // program that is dropped on another thread now only sends its drop to this thread.
+        unsafe { (*Arc::as_ptr(&self.utilities).cast_mut()).name = name };
+        self.peaks = Peaks::new(name, &self.utilities.properties);
     }
 
     fn later(&mut self, stream: StreamId, call: Call) {

@@ -88,6 +88,8 @@ pub struct CardSpec {
     pub alignment: u64,
     /// What kernels may use, where it is known of a real device (`wgpu` and `vulkan`).
     pub shaders: Option<Shaders>,
+    /// Whether burn fuses operations on it, where it is built with `fusion`.
+    pub fused: bool,
     /// What burn's tuner knows of it when a program begins.
     pub tuning: Tuning,
     /// Which of the kernels that burn's tuner tries it is fastest at.
@@ -122,6 +124,7 @@ impl CardSpec {
             largest_binding: Self::LARGEST_BINDING,
             alignment: Self::VULKAN_ALIGNMENT,
             shaders: None,
+            fused: true,
             tuning: Tuning::Warm,
             favour: Favour::Expected,
             pace: Pace::InStep,
@@ -147,7 +150,8 @@ impl CardSpec {
     }
 
     /// What is the same in two cards on which burn offers the same kernels. How many
-    /// multiprocessors there are only decides how a kernel's work is divided among them.
+    /// multiprocessors there are only decides how a kernel's work is divided among them; what the
+    /// tuner knows, which candidate is fastest and how far the thread is behind are not the card's.
     pub fn kernels(&self) -> Self {
         let units = match properties::has_matrix_units(self) {
             true => "matrix units",
@@ -156,6 +160,9 @@ impl CardSpec {
         Self {
             name: units.into(),
             multiprocessors: 0,
+            tuning: Tuning::default(),
+            favour: Favour::default(),
+            pace: Pace::InStep,
             ..self.without_limit()
         }
     }

@@ -13,7 +13,7 @@ use crate::own::{Checkpoint, Subject};
 use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, GpuName, Range, Verdict};
-use crate::step::{simulate_apart, simulate_step_on};
+use crate::step::simulate_step_on;
 use crate::trouble::Trouble;
 
 /// Runs the command.
@@ -54,18 +54,10 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     ));
     let spec = ask.endless();
     let bench = Workbench::new(ask.job.precision.float_type());
-    // Steps that are fused take turns in a process, so the range is found in others.
-    let (estimated, range) = std::thread::scope(|scope| {
-        let range = scope.spawn(|| range(ask, &spec));
-        let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
-        let estimated = simulated.map(|simulated| (Estimate::of(&simulated, &spec), simulated));
-        (
-            estimated,
-            range.join().expect("a simulation does not panic"),
-        )
-    });
-    let (estimate, simulated) = estimated.map_err(Trouble::from)?;
-    let range = range.map_err(Trouble::from)?;
+    let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
+    let simulated = simulated.map_err(Trouble::from)?;
+    let estimate = Estimate::of(&simulated, &spec);
+    let range = range(ask, &bench, &spec).map_err(Trouble::from)?;
     let range = range.filter(|range| range.matters(estimate.peak.live_bytes));
     let mut verdicts = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
@@ -74,7 +66,9 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     }
     let advice = advice(raw, ask, &estimate, &verdicts, &progress)?;
     progress.done();
+    let refused = verdicts.iter().any(|verdict| !verdict.fits);
     let report = EstimateReport {
+        offers_advice: refused && raw.advise == Advise::Auto,
         advice,
         range,
         kernels: raw.kernels.then(|| largest(&simulated.choices)),
@@ -107,6 +101,7 @@ fn largest(choices: &[Choice]) -> Vec<Choice> {
 /// tuner chooses between, on a card like `spec`; none where it chooses nothing.
 fn range<M: Model + Sync>(
     ask: &Ask<M>,
+    bench: &Workbench,
     spec: &CardSpec,
 ) -> Result<Option<Range>, estimator::Error> {
     if !cfg!(feature = "autotune") {
@@ -117,20 +112,15 @@ fn range<M: Model + Sync>(
             favour,
             ..spec.clone()
         };
-        Ok(simulate_apart(&ask.model, &ask.job, spec)?.most_in_use())
+        Ok(simulate_step_on(bench, &ask.model, &ask.job, spec)?.most_in_use())
     };
-    std::thread::scope(|scope| {
-        let most = scope.spawn(|| live(Favour::MostMemory));
-        let least_bytes = live(Favour::LeastMemory)?;
-        let most_bytes = most.join().expect("a simulation does not panic")?;
-        Ok(Some(Range {
-            least_bytes,
-            most_bytes,
-        }))
-    })
+    Ok(Some(Range {
+        least_bytes: live(Favour::LeastMemory)?,
+        most_bytes: live(Favour::MostMemory)?,
+    }))
 }
 
-/// What would make it fit, if that is to be said: of the first card on which it does not.
+/// What would make it fit, if that was asked: of the first card on which it does not.
 fn advice<M: Model + Sync>(
     raw: &cli::Estimate,
     ask: &Ask<M>,
@@ -138,16 +128,12 @@ fn advice<M: Model + Sync>(
     verdicts: &[Verdict],
     progress: &Progress,
 ) -> anyhow::Result<Option<Advice>> {
-    let refusing = verdicts.iter().position(|verdict| !verdict.fits);
-    let Some(card) = ask.cards.get(refusing.unwrap_or(0)) else {
-        return match raw.advise {
-            Advise::Always => Err(advice::needs_card().into()),
-            _ => Ok(None),
-        };
-    };
-    if !raw.advise.is_wanted(refusing.is_none()) {
+    if raw.advise != Advise::Always {
         return Ok(None);
     }
+    let refusing = verdicts.iter().position(|verdict| !verdict.fits);
+    let card = ask.cards.get(refusing.unwrap_or(0));
+    let card = card.ok_or_else(advice::needs_card)?;
     progress.at("trying what would make it fit");
     let layers = advice::trained(estimate);
     let advice = advise(ask, card, &layers, Goal::Batch).map_err(Trouble::from)?;

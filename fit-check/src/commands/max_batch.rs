@@ -6,7 +6,7 @@ use model_zoo::Model;
 use super::{DOES_NOT_FIT, FITS};
 use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch};
-use crate::cli;
+use crate::cli::{self, Advise};
 use crate::lower_bound::need_network;
 use crate::output;
 use crate::progress::Progress;
@@ -51,15 +51,16 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
     progress.done();
     let report = MaxBatchReport {
         asked: Asked::new(ask, None),
-        cards,
+        offers_advice: raw.advise == Advise::Auto && cards.iter().any(|card| card.max_batch == 0),
         advice,
+        cards,
     };
     output::write(&report, &raw.output)?;
     let fits = report.cards.iter().all(|card| card.max_batch > 0);
     Ok(if fits { FITS } else { DOES_NOT_FIT })
 }
 
-/// What would let more samples fit, if that is to be said: of the first card that holds none.
+/// What would let more samples fit, if that was asked: of the first card that holds none.
 fn advice<M: Model + Sync>(
     raw: &cli::MaxBatch,
     ask: &Ask<M>,
@@ -67,10 +68,10 @@ fn advice<M: Model + Sync>(
     layers: &[String],
     progress: &Progress,
 ) -> anyhow::Result<Option<Advice>> {
-    let empty = cards.iter().position(|card| card.max_batch == 0);
-    if !raw.advise.is_wanted(empty.is_none()) {
+    if raw.advise != Advise::Always {
         return Ok(None);
     }
+    let empty = cards.iter().position(|card| card.max_batch == 0);
     progress.at("trying what would let more samples fit");
     let card = &ask.cards[empty.unwrap_or(0)];
     let advice = advise(ask, card, layers, Goal::Most).map_err(Trouble::from)?;

@@ -290,10 +290,7 @@ impl EstimateReport {
             page.push('\n');
             page += &columns(&self.layer_sheet());
         }
-        if let Some(advice) = &self.advice {
-            page.push('\n');
-            page += &advice.page();
-        }
+        page += &advice(self.advice.as_ref(), self.offers_advice);
         page
     }
 }
@@ -453,6 +450,15 @@ fn batch_lines(card: &CardBatch) -> String {
     lines
 }
 
+/// The end of a page: `advice`, or how to ask for it if that is to be said.
+fn advice(advice: Option<&Advice>, offers: bool) -> String {
+    match advice {
+        Some(advice) => format!("\n{}", advice.page()),
+        None if offers => "\n  --advise simulates changes with which it would fit\n".into(),
+        None => String::new(),
+    }
+}
+
 impl Report for MaxBatchReport {
     fn page(&self) -> String {
         let mut page = format!("{}: largest batch\n\n", headline(&self.asked));
@@ -469,10 +475,7 @@ impl Report for MaxBatchReport {
                 "both batches were run on a simulated card of this size"
             )
         );
-        if let Some(advice) = &self.advice {
-            page.push('\n');
-            page += &advice.page();
-        }
+        page += &advice(self.advice.as_ref(), self.offers_advice);
         page
     }
 
