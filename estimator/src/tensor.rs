@@ -69,6 +69,10 @@ pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<Tens
 ///
 /// `Rocm` is burn's name here for the one backend of every CubeCL runtime.
 pub fn handle_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<BufferHandle> {
+    #[allow(
+        unreachable_patterns,
+        reason = "burn may be built with another backend beside CubeCL's, and then there are others"
+    )]
     let cube: BackendTensor<Rocm> = match tensor.clone().into_dispatch().kind {
         DispatchTensorKind::Cube(tensor) => tensor,
         DispatchTensorKind::Autodiff(inner) => match *inner {

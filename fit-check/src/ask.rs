@@ -4,10 +4,12 @@ use std::str::FromStr;
 
 use estimator::{Bytes, CardSpec, Gpu, Runtime, Tuning};
 use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
+use serde::Serialize;
 use strum::VariantNames;
 
 use crate::cli;
 use crate::own::{self, Comparison, Origin, Subject};
+use crate::report::GpuName;
 use crate::trouble::{Trouble, either};
 
 /// A card that a job is to fit on.
@@ -76,7 +78,34 @@ impl Ask {
     }
 }
 
+/// A question, as answers to it are kept: everything on which they depend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Question {
+    /// Which command, and what of its options counts.
+    asked: String,
+    model: String,
+    request: Request,
+    runtime: Runtime,
+    tuning: Tuning,
+    cards: Vec<(GpuName, CardSpec)>,
+}
+
 impl<M: Model> Ask<M> {
+    /// This, `asked` of a command.
+    pub fn question(&self, asked: String) -> Question {
+        let cards = self.cards.iter();
+        Question {
+            asked,
+            model: self.model.name().into(),
+            request: self.job.request(),
+            runtime: self.runtime,
+            tuning: self.tuning,
+            cards: cards
+                .map(|card| (GpuName::new(card), card.spec.clone()))
+                .collect(),
+        }
+    }
+
     /// As [`Ask::new`], of a `model` that is at hand.
     ///
     /// # Errors

@@ -36,6 +36,8 @@ pub enum Command {
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Box<Gpus>),
+    /// Answers that are kept between calls: where, how many; or take them away
+    Cache(Cache),
     /// The script with which a shell completes what is typed
     Completions(Completions),
     /// The manual page, in the format of man
@@ -43,6 +45,17 @@ pub enum Command {
     /// A page of docs/ that is made by running the program
     #[command(hide = true)]
     Page(Page),
+}
+
+/// `cache`.
+#[derive(Debug, Args)]
+pub struct Cache {
+    /// Take all answers away
+    #[arg(long)]
+    pub clear: bool,
+    /// Where what is to say of it goes.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// `completions`.
@@ -99,7 +112,8 @@ pub struct Estimate {
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
-    /// Add what burn's tuner chose for the ten largest operations
+    /// Add what burn's tuner chose for the ten largest operations, and what is in use at the peak with
+    /// the leanest and with the hungriest kernels that it chooses between
     #[arg(long)]
     pub kernels: bool,
     /// Where pictures of it go.
@@ -109,6 +123,9 @@ pub struct Estimate {
     /// fit, how to ask for it)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -138,6 +155,9 @@ pub struct MaxBatch {
     /// even one fits, how to ask for it)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -173,6 +193,9 @@ pub struct Table {
     /// usable first); repeatable [default: as typed]
     #[arg(long, value_name = "KEY")]
     pub sort: Vec<String>,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -207,10 +230,6 @@ pub struct Verify {
     /// process (warm)
     #[arg(long, default_value = "cold", value_name = "STATE")]
     pub tuning: String,
-    /// Weights that are put into the network before the step: a safetensors file, an index or
-    /// a folder
-    #[arg(long, value_name = "PATH", conflicts_with = "max_batch")]
-    pub weights: Option<PathBuf>,
     /// List the devices that were found
     #[arg(long)]
     pub list: bool,
@@ -313,6 +332,9 @@ pub struct Gpus {
     /// The runtime that burn drives the cards with: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -438,6 +460,14 @@ pub struct Output {
     pub quiet: bool,
 }
 
+/// Whether answers are kept between calls.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Caching {
+    /// Simulate anew, and do not keep the answer
+    #[arg(long)]
+    pub no_cache: bool,
+}
+
 /// When to say what would make a job fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Advise {
@@ -451,7 +481,10 @@ pub enum Advise {
 }
 
 /// How an answer looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// A page for a terminal
     Table,

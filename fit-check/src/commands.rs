@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod cache;
 mod estimate;
 mod gpus;
 mod max_batch;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Cache(raw) => cache::run(&raw)?,
         Command::Completions(raw) => shell::completions(&raw)?,
         Command::Man(raw) => shell::man(&raw)?,
         Command::Page(raw) => page::run(&raw)?,

@@ -3,6 +3,7 @@
 pub mod advice;
 mod again;
 pub mod ask;
+pub mod cache;
 pub mod cargo;
 pub mod cli;
 pub mod commands;

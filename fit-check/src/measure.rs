@@ -15,7 +15,6 @@ mod watch;
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::path::PathBuf;
 
 use estimator::record::Pools;
 use estimator::{Bytes, DeviceDescription, Tuning};
@@ -49,8 +48,6 @@ pub struct Training {
     pub step: cli::Step,
     /// Samples in a batch.
     pub batch: usize,
-    /// Weights that are put into its network first.
-    pub weights: Option<PathBuf>,
     /// Whether kernels are launched.
     pub mode: Mode,
     /// Whether the pools are asked all the time for the most that they hold within a phase;

@@ -16,11 +16,13 @@ mod table;
 pub(crate) mod verify;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use clap::ValueEnum;
 pub use pages::WithLayers;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::file::File;
 use crate::cli::{self, Format};
@@ -79,7 +81,38 @@ pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
 ///
 /// The file cannot be written.
 pub fn write<R: Report>(report: &R, output: &cli::Output) -> anyhow::Result<()> {
-    let mut text = render(report, output.format)?;
+    write_text(render(report, output.format)?, output)
+}
+
+/// An answer in every format that it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rendered(BTreeMap<Format, String>);
+
+impl Rendered {
+    /// `report` in every format that it has.
+    pub fn report<R: Report>(report: &R) -> Self {
+        Self::of(|format| render(report, format))
+    }
+
+    /// What `render` makes in each format; those that it refuses are left out.
+    pub fn of(render: impl Fn(Format) -> anyhow::Result<String>) -> Self {
+        let formats = Format::value_variants().iter();
+        let texts = formats.filter_map(|format| Some((*format, render(*format).ok()?)));
+        Self(texts.collect())
+    }
+
+    /// Writes it as [`write`] does.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&self, output: &cli::Output) -> anyhow::Result<()> {
+        let text = self.0.get(&output.format).ok_or_else(no_html)?;
+        write_text(text.clone(), output)
+    }
+}
+
+fn write_text(mut text: String, output: &cli::Output) -> anyhow::Result<()> {
     if !text.ends_with('\n') {
         text.push('\n');
     }

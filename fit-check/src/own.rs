@@ -3,7 +3,6 @@
 mod checkpoint;
 mod comparison;
 mod header;
-mod load;
 mod place;
 
 use std::path::Path;
@@ -17,7 +16,6 @@ use model_zoo::{
 
 pub use checkpoint::{Checkpoint, StoredTensor, Sum};
 pub use comparison::{Comparison, Confidence};
-pub use load::{Loaded, Loading, Values};
 pub use place::is_path;
 
 use self::place::Place;

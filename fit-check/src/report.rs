@@ -11,7 +11,7 @@ use crate::advice::Advice;
 use crate::ask::{Ask, Card};
 use crate::comparison::{Errors, Figures};
 use crate::measure::{DeviceReport, Ending, Mode};
-use crate::own::{Comparison, Loaded};
+use crate::own::Comparison;
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -269,7 +269,7 @@ pub struct EstimateReport {
     /// The run in which kernels are tuned, where there is room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run: Option<FirstRun>,
-    /// The most in use with other kernels, where that makes a difference.
+    /// The most in use with other kernels, if that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
     /// What burn's tuner chose for the largest operations, if that was asked.
@@ -291,17 +291,6 @@ pub struct Range {
     pub least_bytes: Bytes,
     /// With the hungriest.
     pub most_bytes: Bytes,
-}
-
-impl Range {
-    /// A difference of which nothing is said: 2 %.
-    const SLIGHT: f64 = 0.02;
-
-    /// Whether it is to be said beside an answer of `bytes`.
-    pub fn matters(&self, bytes: Bytes) -> bool {
-        let width = self.most_bytes.max(bytes) - self.least_bytes.min(bytes);
-        width.as_f64() > Self::SLIGHT * bytes.as_f64()
-    }
 }
 
 impl EstimateReport {
@@ -427,9 +416,6 @@ pub struct VerifyReport {
     pub device: DeviceReport,
     /// How the step was run.
     pub mode: Mode,
-    /// What became of the network's tensors, if weights were put in first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loaded_weights: Option<Loaded>,
     /// How the run ended.
     pub ending: Ending,
     /// On a simulated card like the device.

@@ -9,7 +9,6 @@ use fit_check::cargo::ProgramReport;
 use fit_check::comparison::Errors;
 use fit_check::counting_driver::{CardUsage, Ended, Moment, Refusal, RunReport, Usage};
 use fit_check::measure::Ending;
-use fit_check::own::Loaded;
 use fit_check::records;
 use fit_check::report::{Asked, BatchRun, GpuName, LimitReport, SCHEMA, VerifyReport};
 use model_zoo::Request;
@@ -79,7 +78,6 @@ fn answers_about_a_device_are_what_the_schema_says() {
             asked: asked.clone(),
             device: record.device.clone(),
             mode: record.mode,
-            loaded_weights: Some(Loaded::default()),
             ending: ending.clone(),
             error: Errors::of(&record.estimated, &record.measured),
             estimated: record.estimated.clone(),

@@ -141,24 +141,6 @@ fn a_tensor_that_the_device_cannot_bind_is_reported() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Putting weights in changes where they lie, not what the estimate is worth: 41 tensors, as the
-/// Python package that wrote the file counts them.
-#[test]
-fn weights_are_put_in_before_the_step() {
-    if !can_measure() {
-        return;
-    }
-    let bert = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-bert");
-    let arguments = format!("{bert} --weights {bert} --batch 2");
-    same(&arguments);
-    let answer = answer(&verify(&arguments).output().unwrap());
-    assert_eq!(
-        answer["loaded_weights"]["loaded"].as_array().unwrap().len(),
-        41
-    );
-    assert_eq!(answer["loaded_weights"]["missing"], serde_json::json!([]));
-}
-
 #[test]
 fn the_largest_batch_trains_and_one_more_does_not() {
     if !can_measure() {

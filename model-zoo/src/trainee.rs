@@ -242,7 +242,7 @@ where
     B: Batch,
     W: Watcher,
 {
-    let mut trainee = Trainee::new(watcher.start(module), job);
+    let mut trainee = Trainee::new(module, job);
     trainee.show(watcher);
     watcher.end(Phase::Init)?;
     for _ in 0..steps {

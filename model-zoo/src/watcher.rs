@@ -46,12 +46,6 @@ pub trait Watcher {
     /// Why the watcher wants the step to stop.
     type Stop;
 
-    /// The only module of a step, before anything is done with it; what is given back is
-    /// trained. Whoever has weights puts them in.
-    fn start<M: Module>(&mut self, module: M) -> M {
-        module
-    }
-
     /// `module`, as it is now; `name` is empty if the step trains only one. A
     /// parameter that was never used does not exist yet: looking must not create it.
     fn module<M: Module>(&mut self, name: &str, module: &M);

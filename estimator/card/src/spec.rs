@@ -163,6 +163,11 @@ impl CardSpec {
             tuning: Tuning::default(),
             favour: Favour::default(),
             pace: Pace::InStep,
+            largest_binding: match self.runtime {
+                // Nothing is bound there.
+                Runtime::Cuda => Self::LARGEST_BINDING,
+                Runtime::Vulkan | Runtime::Wgpu => self.largest_binding,
+            },
             ..self.without_limit()
         }
     }

@@ -6,9 +6,10 @@ use model_zoo::Model;
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch, Card};
+use crate::cache::{Answer, Cache};
 use crate::cli::{self, Advise};
 use crate::lower_bound::{LowerBound, need_network};
-use crate::output::{self, WithLayers};
+use crate::output::{self, Rendered, WithLayers};
 use crate::own::{Checkpoint, Subject};
 use crate::picture::Picture;
 use crate::progress::Progress;
@@ -44,6 +45,19 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
                 .into(),
         );
     }
+    // Of pictures nothing is kept: they show every allocation.
+    let cache = match raw.pictures.any() {
+        true => Cache::none(),
+        false => Cache::about(&ask.model, &raw.caching),
+    };
+    let question = ask.question(format!(
+        "estimate layers {} kernels {} advise {:?}",
+        raw.layers, raw.kernels, raw.advise
+    ));
+    if let Some(known) = cache.find(&question) {
+        known.rendered.write(&raw.output)?;
+        return Ok(known.status);
+    }
     if raw.kernels {
         estimator::listen();
     }
@@ -57,8 +71,10 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
     let simulated = simulated.map_err(Trouble::from)?;
     let estimate = Estimate::of(&simulated, &spec);
-    let range = range(ask, &bench, &spec).map_err(Trouble::from)?;
-    let range = range.filter(|range| range.matters(estimate.peak.live_bytes));
+    let range = match raw.kernels {
+        true => Some(range(ask, &bench, &spec).map_err(Trouble::from)?),
+        false => None,
+    };
     let mut verdicts = Vec::with_capacity(ask.cards.len());
     for card in &ask.cards {
         progress.at(&format!("training it on {}", GpuName::new(card).name));
@@ -79,11 +95,14 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
         raw.pictures
             .write(&Picture::new(&report, published, &simulated))?;
     }
-    match raw.layers {
-        true => output::write(&WithLayers(&report), &raw.output)?,
-        false => output::write(&report, &raw.output)?,
-    }
-    Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
+    let rendered = match raw.layers {
+        true => Rendered::report(&WithLayers(&report)),
+        false => Rendered::report(&report),
+    };
+    rendered.write(&raw.output)?;
+    let status = if report.fits() { FITS } else { DOES_NOT_FIT };
+    cache.keep(&question, Answer { rendered, status });
+    Ok(status)
 }
 
 /// How many operations are shown with what was chosen for them.
@@ -98,15 +117,12 @@ fn largest(choices: &[Choice]) -> Vec<Choice> {
 }
 
 /// The most that is in use with the leanest and with the hungriest of the kernels that burn's
-/// tuner chooses between, on a card like `spec`; none where it chooses nothing.
+/// tuner chooses between, on a card like `spec`.
 fn range<M: Model + Sync>(
     ask: &Ask<M>,
     bench: &Workbench,
     spec: &CardSpec,
-) -> Result<Option<Range>, estimator::Error> {
-    if !cfg!(feature = "autotune") {
-        return Ok(None);
-    }
+) -> Result<Range, estimator::Error> {
     let live = |favour| {
         let spec = CardSpec {
             favour,
@@ -114,10 +130,10 @@ fn range<M: Model + Sync>(
         };
         Ok(simulate_step_on(bench, &ask.model, &ask.job, spec)?.most_in_use())
     };
-    Ok(Some(Range {
+    Ok(Range {
         least_bytes: live(Favour::LeastMemory)?,
         most_bytes: live(Favour::MostMemory)?,
-    }))
+    })
 }
 
 /// What would make it fit, if that was asked: of the first card on which it does not.

@@ -6,9 +6,10 @@ use model_zoo::Model;
 use super::{DOES_NOT_FIT, FITS};
 use crate::advice::{self, Advice, Goal, advise};
 use crate::ask::{Ask, Batch};
+use crate::cache::{Answer, Cache};
 use crate::cli::{self, Advise};
 use crate::lower_bound::need_network;
-use crate::output;
+use crate::output::{self, Rendered};
 use crate::progress::Progress;
 use crate::report::{Asked, CardBatch, GpuName, MaxBatchReport};
 use crate::step::{AnyBatch, forecast};
@@ -31,6 +32,12 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
             .into());
     }
     output::check(&raw.output)?;
+    let cache = Cache::about(&ask.model, &raw.caching);
+    let question = ask.question(format!("max-batch advise {:?}", raw.advise));
+    if let Some(known) = cache.find(&question) {
+        known.rendered.write(&raw.output)?;
+        return Ok(known.status);
+    }
     let progress = Progress::new(raw.output.quiet, 1 + ask.cards.len() as u64);
     progress.at(&format!(
         "training {} on a simulated card",
@@ -55,9 +62,12 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
         advice,
         cards,
     };
-    output::write(&report, &raw.output)?;
+    let rendered = Rendered::report(&report);
+    rendered.write(&raw.output)?;
     let fits = report.cards.iter().all(|card| card.max_batch > 0);
-    Ok(if fits { FITS } else { DOES_NOT_FIT })
+    let status = if fits { FITS } else { DOES_NOT_FIT };
+    cache.keep(&question, Answer { rendered, status });
+    Ok(status)
 }
 
 /// What would let more samples fit, if that was asked: of the first card that holds none.

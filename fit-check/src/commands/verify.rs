@@ -60,7 +60,6 @@ struct Proof {
     /// The job as it was typed, for the process that trains.
     step: cli::Step,
     /// Weights that are put into its network first.
-    weights: Option<PathBuf>,
     /// Whether the process that trains has tuned its kernels before.
     tuning: Tuning,
     /// Where the outcome is kept.
@@ -102,7 +101,6 @@ impl Proof {
             typed,
             job,
             step: raw.step.clone(),
-            weights: raw.weights.clone(),
             tuning,
             record,
             progress,
@@ -142,7 +140,6 @@ impl Proof {
             model: self.typed.clone(),
             step: self.step.clone(),
             batch: batch as usize,
-            weights: self.weights.clone(),
             mode,
             sampled,
             limit,

@@ -109,11 +109,7 @@ fn train(
     let mut watch = Watch::new(device.clone(), left, training.sampled, whole, |mark| {
         say(&Said::Mark(Box::new(mark)));
     });
-    let weights = training.weights.as_deref();
-    let values = weights.map(|path| own::Values::of(path, &model, &job));
-    let values = values.transpose()?;
-    let mut loading = own::Loading::new(values.as_ref(), &mut watch);
-    if let Err(failed) = model.train(&job, &device, STEPS, &mut loading) {
+    if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
         say(&Said::Failed(failed.0));
     }
     Ok(())

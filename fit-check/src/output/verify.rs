@@ -10,7 +10,6 @@ use super::pages::{burn, headline};
 use super::{Report, Sheet};
 use crate::comparison::PhaseFigures;
 use crate::measure::{DeviceKind, DeviceReport, Ending, Found, Mode};
-use crate::own::Loaded;
 use crate::report::{BatchRun, LimitReport, VerifyReport};
 
 /// `llvmpipe through wgpu (vulkan), driver …; a software device`
@@ -24,25 +23,6 @@ fn device_line(device: &DeviceReport) -> String {
     }
     if let Some(remark) = device.kind.remark() {
         let _ = write!(line, "; {remark}");
-    }
-    line
-}
-
-/// `41 tensors have their values from the weights, 2 do not: head.weight, head.bias`
-fn weights_line(weights: &Loaded) -> String {
-    /// Tensors that are named.
-    const NAMED: usize = 3;
-    let mut line = format!(
-        "{} tensors have their values from the weights",
-        weights.loaded.len()
-    );
-    let missing = &weights.missing;
-    if !missing.is_empty() {
-        let named = &missing[..missing.len().min(NAMED)];
-        let _ = write!(line, ", {} do not: {}", missing.len(), named.join(", "));
-        if missing.len() > NAMED {
-            line.push_str(", …");
-        }
     }
     line
 }
@@ -195,9 +175,6 @@ impl Report for VerifyReport {
         let mut page = format!("{}: {mode}\n\n", headline(&self.asked));
         let _ = writeln!(page, "  {}", self.verdict());
         let _ = writeln!(page, "  {}", styled(FAINT, device_line(&self.device)));
-        if let Some(weights) = &self.loaded_weights {
-            let _ = writeln!(page, "  {}", weights_line(weights));
-        }
         for sheet in self.sheets() {
             if !sheet.rows.is_empty() {
                 let _ = write!(page, "\n  {}\n{}", sheet.title, columns(&sheet));

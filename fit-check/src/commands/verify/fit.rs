@@ -1,12 +1,8 @@
 //! One batch: what was estimated beside what was measured.
 
-use std::path::Path;
-use std::sync::Mutex;
-
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{CardSpec, Overhead, Pace, Simulated};
-use model_zoo::Model;
+use estimator::{CardSpec, Overhead, Pace, Simulated, Workbench};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Proof;
@@ -14,10 +10,9 @@ use crate::cli;
 use crate::comparison::{Errors, Figures};
 use crate::measure::{Ending, Mode};
 use crate::output;
-use crate::own::{Loaded, Loading, Values};
 use crate::records::{self, Record};
 use crate::report::VerifyReport;
-use crate::step::{STEPS, Watched, training_device};
+use crate::step::simulate_step_on;
 use crate::trouble::Trouble;
 
 /// Runs the job of `proof` on its device and on a simulated card like it.
@@ -26,15 +21,12 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         true => Mode::DryRun,
         false => Mode::Real,
     };
-    let weights = proof.weights.as_deref();
-    let values = weights.map(|path| Values::of(path, &proof.model, &proof.job));
-    let values = values.transpose()?;
+    let bench = Workbench::new(proof.job.precision.float_type());
     let estimate = |pace| {
-        let (simulated, loaded) = simulate(proof, mode, pace, values.as_ref())?;
-        anyhow::Ok((Figures::estimated(&simulated, overhead(proof)), loaded))
+        let simulated = simulate(proof, &bench, mode, pace)?;
+        anyhow::Ok(Figures::estimated(&simulated, overhead(proof)))
     };
-    let (mut estimated, loaded) = estimate(Pace::InStep)?;
-    weights.map_or(Ok(()), |path| are_loaded(proof, path, loaded.as_ref()))?;
+    let mut estimated = estimate(Pace::InStep)?;
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
@@ -52,7 +44,7 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         && !estimated.covers_reserved(&measured)
         && let Some(pace) = paces.next()
     {
-        estimated.widen(&estimate(pace)?.0);
+        estimated.widen(&estimate(pace)?);
     }
     proof.progress.done();
     let error = Errors::of(&estimated, &measured);
@@ -63,7 +55,6 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
         asked: proof.asked(Some(proof.job.batch)),
         device: run.device.report,
         mode,
-        loaded_weights: loaded,
         ending: run.ending,
         estimated,
         measured,
@@ -88,31 +79,19 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
 /// that launches take no uniforms.
 fn simulate(
     proof: &Proof,
+    bench: &Workbench,
     mode: Mode,
     pace: Pace,
-    values: Option<&Values>,
-) -> anyhow::Result<(Simulated, Option<Loaded>)> {
+) -> anyhow::Result<Simulated> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
     let card = CardSpec {
         pace,
         ..proof.card()
     };
-    let Proof { model, job, .. } = proof;
-    let loaded = Mutex::default();
-    let simulated = estimator::simulate(card, job.precision.float_type(), |run| {
-        let device = training_device(run.device(), job);
-        let mut watched = Watched(run);
-        let mut loading = Loading::new(values, &mut watched);
-        let ended = model.train(job, &device, STEPS, &mut loading);
-        *loaded.lock().expect("nothing panics while it is held") = loading.loaded;
-        ended
-    })
-    .map_err(Trouble::from)?;
-    let loaded = loaded
-        .into_inner()
-        .expect("nothing panics while it is held");
+    let simulated =
+        simulate_step_on(bench, &proof.model, &proof.job, card).map_err(Trouble::from)?;
     match simulated.outcome() {
-        Ok(()) => Ok((simulated, loaded)),
+        Ok(()) => Ok(simulated),
         Err(refused) => {
             let help = match refused.refusal {
                 Refusal::TooLarge { largest } => format!(
@@ -129,23 +108,6 @@ fn simulate(
             .hint(help)
             .into())
         }
-    }
-}
-
-/// Refuses weights of which nothing was put into the network.
-fn are_loaded(proof: &Proof, path: &Path, loaded: Option<&Loaded>) -> Result<(), Trouble> {
-    let name = proof.model.name();
-    match loaded {
-        None => Err(Trouble::new(format!(
-            "--weights cannot be put into {name}: its training step has several networks"
-        ))
-        .hint("--weights is for a step that trains one network, such as that of resnet-50 or bert-base")),
-        Some(loaded) if loaded.loaded.is_empty() => Err(Trouble::new(format!(
-            "no tensor of {} belongs to {name}",
-            path.display()
-        ))
-        .hint("tensors go by the names that transformers or burn gives to them; `fit-check estimate FOLDER` compares those of a folder with its config.json")),
-        Some(_) => Ok(()),
     }
 }
 

@@ -1,0 +1,69 @@
+//! Answers that are kept between calls.
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::FITS;
+use crate::cache::{Cache, Contents};
+use crate::cli;
+use crate::output::{self, Report, Sheet};
+
+/// The answer of `cache`.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheReport {
+    /// The folder; none on a system that has no folder for it.
+    pub folder: Option<String>,
+    /// Whether they were taken away.
+    pub cleared: bool,
+    /// The answers in it, or those that were.
+    #[serde(flatten)]
+    pub contents: Contents,
+}
+
+/// Runs the command.
+pub fn run(raw: &cli::Cache) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let cache = Cache::of_user();
+    let folder = cache.folder().map(|folder| folder.display().to_string());
+    let named = || format!("cannot use {}", folder.as_deref().unwrap_or("a folder"));
+    let contents = match raw.clear {
+        true => cache.clear(),
+        false => cache.contents(),
+    };
+    let report = CacheReport {
+        contents: contents.with_context(named)?,
+        folder,
+        cleared: raw.clear,
+    };
+    output::write(&report, &raw.output)?;
+    Ok(FITS)
+}
+
+impl Report for CacheReport {
+    fn page(&self) -> String {
+        let Contents { entries, bytes } = self.contents;
+        let answers = match entries {
+            1 => "1 answer".to_string(),
+            _ => format!("{entries} answers"),
+        };
+        let kib = bytes.div_ceil(1024);
+        match (&self.folder, self.cleared) {
+            (None, _) => "no answers are kept: this system names no folder for them".into(),
+            (Some(folder), true) => format!("{answers} ({kib} KiB) taken away from {folder}"),
+            (Some(folder), false) => format!("{answers} ({kib} KiB) in {folder}"),
+        }
+    }
+
+    fn sheets(&self) -> Vec<Sheet> {
+        vec![Sheet {
+            title: String::new(),
+            header: Sheet::header(["folder", "answers", "bytes", "cleared"]),
+            rows: vec![vec![
+                self.folder.clone().unwrap_or_default(),
+                self.contents.entries.to_string(),
+                self.contents.bytes.to_string(),
+                self.cleared.to_string(),
+            ]],
+        }]
+    }
+}
