@@ -4,6 +4,9 @@ mod forecast;
 mod scaling;
 mod search;
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::card::{CardSpec, Pace};
@@ -69,28 +72,72 @@ pub trait Program {
 
 /// A program on a card whose thread keeps up with it, and on one whose thread is behind: where it fits on
 /// the first and not on the second, the card is said to refuse it.
-struct AnyPace<'a, P>(&'a P);
+struct AnyPace<'a, P> {
+    program: &'a P,
+    /// A batch that is known to fit where the thread is behind.
+    fits_behind: Cell<Option<u64>>,
+}
+
+impl<'a, P: Program> AnyPace<'a, P> {
+    fn new(program: &'a P) -> Self {
+        Self {
+            program,
+            fits_behind: Cell::new(None),
+        }
+    }
+
+    /// What is proposed for a card like `spec`: what is foretold, or what is foretold where the thread is
+    /// behind if that decides.
+    fn proposed(&self, forecast: &Forecast<P>, spec: &CardSpec) -> Result<u64, Error> {
+        let in_step = forecast.foretold(spec, None).batch;
+        let behind = behind(spec);
+        if in_step == 0 || self.run_behind(in_step, &behind)?.is_none() {
+            return Ok(in_step);
+        }
+        let Some(scaling) = Scaling::of(self.program, &behind)? else {
+            return Ok(in_step);
+        };
+        let forecast = Forecast::new(self.program, Arc::new(scaling), behind.without_limit());
+        Ok(in_step.min(forecast.foretold(spec, None).batch))
+    }
+
+    /// The step on a card like `behind`, if it does not fit there.
+    fn run_behind(&self, batch: u64, behind: &CardSpec) -> Result<Option<Simulated>, Error> {
+        if self.fits_behind.get() == Some(batch) {
+            return Ok(None);
+        }
+        let run = self.program.simulate(batch, behind.clone())?;
+        if run.recording.failure.is_none() {
+            self.fits_behind.set(Some(batch));
+            return Ok(None);
+        }
+        Ok(Some(run))
+    }
+}
+
+/// A card like `spec` whose thread is as far behind the program as it can be.
+fn behind(spec: &CardSpec) -> CardSpec {
+    CardSpec {
+        pace: Pace::Behind,
+        ..spec.clone()
+    }
+}
 
 impl<P: Program> Program for AnyPace<'_, P> {
     fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
-        let behind = CardSpec {
-            pace: Pace::Behind,
-            ..spec.clone()
-        };
-        let limited = spec.total.is_some();
-        let in_step = self.0.simulate(batch, spec)?;
-        if !limited || in_step.recording.failure.is_some() {
-            return Ok(in_step);
+        let behind = spec.total.map(|_| behind(&spec));
+        let in_step = self.program.simulate(batch, spec)?;
+        match behind {
+            Some(behind) if in_step.recording.failure.is_none() => {
+                let refused = self.run_behind(batch, &behind)?;
+                Ok(refused.unwrap_or(in_step))
+            }
+            _ => Ok(in_step),
         }
-        let behind = self.0.simulate(batch, behind)?;
-        Ok(match behind.recording.failure {
-            Some(_) => behind,
-            None => in_step,
-        })
     }
 
     fn accepts(&self, batch: u64) -> bool {
-        self.0.accepts(batch)
+        self.program.accepts(batch)
     }
 }
 
@@ -106,8 +153,10 @@ pub fn largest_batch<P: Program>(
     forecast: Option<&Forecast<P>>,
     spec: &CardSpec,
 ) -> Result<LargestBatch, Error> {
-    let proposed = forecast.map_or(0, |forecast| forecast.foretold(spec, None).batch);
-    let fit = largest_fit_near(&AnyPace(program), proposed, spec)?;
+    let any_pace = AnyPace::new(program);
+    let proposed = forecast.map(|forecast| any_pace.proposed(forecast, spec));
+    let proposed = proposed.transpose()?.unwrap_or_default();
+    let fit = largest_fit_near(&any_pace, proposed, spec)?;
     let endless = CardSpec {
         largest_binding: Bytes(u64::MAX / 8),
         ..spec.without_limit()

@@ -412,7 +412,7 @@ fn largest<M: Model + Sync>(
     spec: &CardSpec,
 ) -> Result<LargestFit, estimator::Error> {
     let program = AnyBatch::new(model, job);
-    let forecast = forecast(&program, &spec.without_limit())?;
+    let forecast = forecast(&program, spec)?;
     largest_fit(&program, forecast.as_ref(), spec)
 }
 

@@ -100,10 +100,6 @@ pub struct AnyBatch<'a, M> {
     bench: Workbench,
 }
 
-/// The batches from which others are proposed. One sample is often special: what is wide in
-/// the batch can be left out.
-const PROPOSING: u64 = 2;
-
 impl<'a, M: Model + Sync> AnyBatch<'a, M> {
     /// That of `model` for `job`, whose own batch does not matter.
     pub fn new(model: &'a M, job: &'a Job) -> Self {
@@ -112,36 +108,17 @@ impl<'a, M: Model + Sync> AnyBatch<'a, M> {
     }
 }
 
-/// How `program` grows with the batch on cards like `endless`, if it does so evenly.
-///
-/// # Errors
-///
-/// The step itself failed.
-pub fn scaling(
-    program: &impl Program,
-    endless: &CardSpec,
-) -> Result<Option<Arc<Scaling>>, estimator::Error> {
-    let batches = [PROPOSING, PROPOSING + 1];
-    if !batches.iter().all(|batch| program.accepts(*batch)) {
-        return Ok(None);
-    }
-    let [few, more] = batches.map(|batch| program.simulate(batch, endless.clone()));
-    let (few, more) = (few?, more?);
-    let scaling = Scaling::between(PROPOSING, few.recording, &more.recording, endless);
-    Ok(scaling.map(Arc::new))
-}
-
-/// What is foretold of `program` on cards like `endless`, if it grows evenly with the batch.
+/// What is foretold of `program` on cards with the kernels of `card`, if it grows evenly with the batch.
 ///
 /// # Errors
 ///
 /// The step itself failed.
 pub fn forecast<'a, P: Program>(
     program: &'a P,
-    endless: &CardSpec,
+    card: &CardSpec,
 ) -> Result<Option<Forecast<'a, P>>, estimator::Error> {
-    let scaling = scaling(program, endless)?;
-    Ok(scaling.map(|scaling| Forecast::new(program, scaling, endless.clone())))
+    let scaling = Scaling::of(program, card)?.map(Arc::new);
+    Ok(scaling.map(|scaling| Forecast::new(program, scaling, card.without_limit())))
 }
 
 impl<M> AnyBatch<'_, M> {

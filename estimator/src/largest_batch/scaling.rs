@@ -3,8 +3,10 @@
 use indexmap::IndexSet;
 use simulated_card::LayoutRule;
 
+use super::Program;
 use super::search::{MOST, between};
-use crate::Bytes;
+use crate::analysis::Timeline;
+use crate::{Bytes, Error};
 use crate::card::{CardSpec, any_service};
 use crate::record::{Buffer, BufferId, Event, Layout, Recording, TensorLayout};
 
@@ -96,7 +98,43 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
+/// The samples of the first recordings. One sample is often special: what is wide in the batch can be
+/// left out.
+const FEW: u64 = 2;
+
 impl Scaling {
+    /// How `program` grows with the batch on cards with the kernels of `card`, if it does so evenly.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn of(program: &impl Program, card: &CardSpec) -> Result<Option<Self>, Error> {
+        let endless = card.without_limit();
+        let accepted = |batch: u64| program.accepts(batch) && program.accepts(batch + 1);
+        if !accepted(FEW) {
+            return Ok(None);
+        }
+        let recording = |batch| Ok(program.simulate(batch, endless.clone())?.recording);
+        let (few, more) = (recording(FEW)?, recording(FEW + 1)?);
+        let [least, next] = [&few, &more].map(|recording| Timeline::of(recording).most());
+        if let Some(scaling) = Self::between(FEW, few, &more, &endless) {
+            return Ok(Some(scaling));
+        }
+        // With so few samples some kernels are others than with as many as the card holds, so two
+        // batches near to that are recorded.
+        let sample = next.0.saturating_sub(least.0).max(1);
+        let room = card.available().unwrap_or_default().saturating_sub(least);
+        let most = (FEW + room.0 / sample).min(MOST);
+        let near = most - most / 32;
+        match near > FEW + 1 && accepted(near) {
+            true => {
+                let (few, more) = (recording(near)?, recording(near + 1)?);
+                Ok(Self::between(near, few, &more, &endless))
+            }
+            false => Ok(None),
+        }
+    }
+
     /// From the recordings of the same step with `batch` samples and with one more, both on
     /// cards like `spec`; none if they do not match.
     pub fn between(

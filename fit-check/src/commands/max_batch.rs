@@ -44,7 +44,9 @@ pub fn answer<M: Model + Sync>(raw: &cli::MaxBatch, ask: &Ask<M>) -> anyhow::Res
         ask.model.name()
     ));
     let program = AnyBatch::new(&ask.model, &ask.job);
-    let forecast = forecast(&program, &ask.endless()).map_err(Trouble::from)?;
+    let most = ask.cards.iter().max_by_key(|card| card.usable());
+    let most = &most.expect("a card was named").spec;
+    let forecast = forecast(&program, most).map_err(Trouble::from)?;
     let mut cards = Vec::with_capacity(ask.cards.len());
     let mut layers = Vec::new();
     for card in &ask.cards {

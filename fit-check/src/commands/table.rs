@@ -23,7 +23,7 @@ use crate::parallel;
 use crate::preset::{self, Preset, Unit};
 use crate::progress::Progress;
 use crate::report::{Asked, SCHEMA};
-use crate::step::{AnyBatch, scaling};
+use crate::step::AnyBatch;
 use crate::table::{Cell, Column, Method, Row, TableReport};
 use crate::trouble::Trouble;
 
@@ -418,7 +418,7 @@ impl<'a> Step<'a> {
     }
 
     fn learn(&self, spec: &CardSpec) -> Lesson {
-        scaling(&self.program, &spec.without_limit())
+        Ok(Scaling::of(&self.program, spec)?.map(Arc::new))
     }
 
     /// What `scaling` foretells of cards with the kernels of `spec`.

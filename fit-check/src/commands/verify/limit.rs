@@ -23,9 +23,9 @@ pub(super) fn run(proof: &Proof, budget: Option<Bytes>, raw: &cli::Verify) -> an
         .ok_or_else(|| Trouble::new("--max-batch needs --memory SIZE"))?;
     let means = Means::of(proof, budget)?;
     let program = AnyBatch::new(&proof.model, &proof.job);
-    let forecast = forecast(&program, &proof.card().without_limit()).map_err(Trouble::from)?;
-    let found =
-        largest_batch(&program, forecast.as_ref(), &left(proof, budget)).map_err(Trouble::from)?;
+    let card = left(proof, budget);
+    let forecast = forecast(&program, &card).map_err(Trouble::from)?;
+    let found = largest_batch(&program, forecast.as_ref(), &card).map_err(Trouble::from)?;
     let Some(at_max) = &found.at_max else {
         return Err(Trouble::new(format!(
             "not one sample fits {budget}: {}",
