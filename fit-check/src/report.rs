@@ -258,6 +258,9 @@ pub struct EstimateReport {
     pub phases: Vec<PhaseMemory>,
     /// Layers.
     pub layers: Vec<LayerMemory>,
+    /// Whether they are those of the step without fusion, though burn fuses.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub layers_unfused: bool,
     /// The first card.
     #[serde(flatten)]
     pub verdict: Option<Verdict>,
@@ -304,6 +307,7 @@ impl EstimateReport {
             at_peak: estimate.at_peak,
             phases: estimate.phases,
             layers: estimate.layers,
+            layers_unfused: false,
             verdict: verdicts.first().cloned(),
             cards: match verdicts.len() {
                 0 | 1 => Vec::new(),

@@ -1,6 +1,8 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Bytes, CardSpec, Choice, Estimate, Favour, Pace, Tuning, Workbench};
+use estimator::{
+    Bytes, CardSpec, Choice, Estimate, Favour, LayerMemory, Pace, Tuning, Workbench,
+};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
@@ -70,7 +72,7 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     let bench = Workbench::new(ask.job.precision.float_type());
     let simulated = simulate_step_on(&bench, &ask.model, &ask.job, spec.clone());
     let simulated = simulated.map_err(Trouble::from)?;
-    let estimate = Estimate::of(&simulated, &spec);
+    let mut estimate = Estimate::of(&simulated, &spec);
     let range = match raw.kernels {
         true => Some(range(ask, &bench, &spec).map_err(Trouble::from)?),
         false => None,
@@ -83,7 +85,13 @@ pub fn answer<M: Model + Sync>(raw: &cli::Estimate, ask: &Ask<M>) -> anyhow::Res
     let advice = advice(raw, ask, &estimate, &verdicts, &progress)?;
     progress.done();
     let refused = verdicts.iter().any(|verdict| !verdict.fits);
+    let unfused = raw.layers && cfg!(feature = "fusion");
+    if unfused {
+        progress.at("training it without fusion, for the layers");
+        estimate.layers = unfused_layers(ask, &bench, &spec).map_err(Trouble::from)?;
+    }
     let report = EstimateReport {
+        layers_unfused: unfused,
         offers_advice: refused && raw.advise == Advise::Auto,
         advice,
         range,
@@ -134,6 +142,21 @@ fn range<M: Model + Sync>(
         least_bytes: live(Favour::LeastMemory)?,
         most_bytes: live(Favour::MostMemory)?,
     })
+}
+
+/// The layers of the step where burn does not fuse: a fused kernel computes several at once, and what is
+/// saved between them is then nobody's.
+fn unfused_layers<M: Model + Sync>(
+    ask: &Ask<M>,
+    bench: &Workbench,
+    spec: &CardSpec,
+) -> Result<Vec<LayerMemory>, estimator::Error> {
+    let spec = CardSpec {
+        fused: false,
+        ..spec.clone()
+    };
+    let simulated = simulate_step_on(bench, &ask.model, &ask.job, spec.clone())?;
+    Ok(Estimate::of(&simulated, &spec).layers)
 }
 
 /// What would make it fit, if that was asked: of the first card on which it does not.

@@ -288,6 +288,9 @@ impl EstimateReport {
         }
         if layers {
             page.push('\n');
+            if self.layers_unfused {
+                page += "  without fusion, since a fused kernel computes several layers at once:\n\n";
+            }
             page += &columns(&self.layer_sheet());
         }
         page += &advice(self.advice.as_ref(), self.offers_advice);
