@@ -11,7 +11,7 @@ use cubecl_environment::config::logger::LogCrateLevel;
 use cubecl_hip::{AmdDevice, Cards, HipRuntime, SlotServer};
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
-use simulated_card::on_the_thread_of;
+use simulated_card::{Tuning, on_the_thread_of};
 pub(crate) use simulated_card::{CardMemory, Ledger, Shared, memory};
 pub use simulated_card::{CardSpec, Pace, Runtime};
 
@@ -50,8 +50,10 @@ impl SimulatedCard {
         let config = match self.shared.spec.fused {
             true => BurnConfig::default(),
             // Its fields are private; this is the form of `burn.toml`, as JSON.
-            false => serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
-                .expect("burn knows this field"),
+            false => {
+                serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
+                    .expect("burn knows this field")
+            }
         };
         *BurnConfig::storage().lock() = Some(Arc::new(config));
         self.run(|| drop(burn::runtime_config()))
@@ -144,22 +146,32 @@ pub(crate) fn any_service() -> ServiceId {
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // Neither the user's cubecl.toml nor the environment changes a simulation.
-        let mut config = CubeClRuntimeConfig::default();
-        // See `crate::listen`.
-        config.autotune.logger.log = Some(LogCrateLevel::Info);
-        // A candidate takes the same time whenever it is tried, so once would be enough; but what it
-        // is launched with stays on the card, unless the pools were tidied up since, as they are when
-        // another candidate has a peak probed. burn itself tries each at least three times.
-        config.autotune.bench.min_samples = 2;
-        config.autotune.bench.max_samples = 2;
-        CubeClRuntimeConfig::try_set(config);
+        configure_cubecl(Tuning::Cold);
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,
             present: simulated_card::present,
             reads: simulated_card::reads_here,
         });
     });
+}
+
+/// Settles CubeCL's configuration, of which neither `cubecl.toml` nor a variable is part, for programs whose
+/// kernels are tuned like this.
+pub(crate) fn configure_cubecl(tuning: Tuning) {
+    let mut config = CubeClRuntimeConfig::default();
+    // See `crate::listen`.
+    config.autotune.logger.log = Some(LogCrateLevel::Info);
+    // A candidate takes the same time whenever it is tried, so once is enough to know it. But what it
+    // was launched with stays on the card, unless the pools were tidied up since, as they are when another
+    // candidate has a peak probed; so where that counts, each is tried as often as by burn itself, which
+    // ends after the fewest samples where all are the same.
+    let samples = match tuning {
+        Tuning::Warm => 1,
+        Tuning::Cold => config.autotune.bench.min_samples,
+    };
+    config.autotune.bench.min_samples = samples;
+    config.autotune.bench.max_samples = samples;
+    *CubeClRuntimeConfig::storage().lock() = Some(Arc::new(config));
 }
 
 impl Drop for SimulatedCard {

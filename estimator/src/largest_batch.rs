@@ -153,10 +153,7 @@ pub fn largest_batch<P: Program>(
     forecast: Option<&Forecast<P>>,
     spec: &CardSpec,
 ) -> Result<LargestBatch, Error> {
-    let any_pace = AnyPace::new(program);
-    let proposed = forecast.map(|forecast| any_pace.proposed(forecast, spec));
-    let proposed = proposed.transpose()?.unwrap_or_default();
-    let fit = largest_fit_near(&any_pace, proposed, spec)?;
+    let fit = largest_fit(program, forecast, spec)?;
     let endless = CardSpec {
         largest_binding: Bytes(u64::MAX / 8),
         ..spec.without_limit()
@@ -197,7 +194,7 @@ impl LargestFit {
     }
 }
 
-/// The largest batch of `program` that fits on a card like `spec`, which has a memory.
+/// The largest batch of `program` that fits on a card like `spec`, which has a memory, in any pace.
 ///
 /// `forecast` proposes an answer in no time; that its batch fits and that the next does not is
 /// then found by running both steps on such a card.
@@ -210,8 +207,9 @@ pub fn largest_fit<P: Program>(
     forecast: Option<&Forecast<P>>,
     spec: &CardSpec,
 ) -> Result<LargestFit, Error> {
-    let proposed = forecast.map_or(0, |forecast| forecast.foretold(spec, None).batch);
-    largest_fit_near(program, proposed, spec)
+    let any_pace = AnyPace::new(program);
+    let proposed = forecast.map(|forecast| any_pace.proposed(forecast, spec));
+    near(&any_pace, proposed.transpose()?.unwrap_or_default(), spec)
 }
 
 /// As [`largest_fit`], where `proposed` is the answer that something else proposes.
@@ -224,6 +222,11 @@ pub fn largest_fit_near(
     proposed: u64,
     spec: &CardSpec,
 ) -> Result<LargestFit, Error> {
+    near(&AnyPace::new(program), proposed, spec)
+}
+
+/// The largest batch of `program` as it is, looked for from `proposed` on.
+fn near(program: &impl Program, proposed: u64, spec: &CardSpec) -> Result<LargestFit, Error> {
     let mut at_max = None;
     let mut at_least = None;
     let fits = |batch: u64| {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Choice;
 use crate::Phase;
 use crate::analysis::Timeline;
-use crate::card::{CardSpec, Shared, SimulatedCard};
+use crate::card::{CardSpec, Shared, SimulatedCard, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
 use crate::record::{Event, Layer, Mark, Recording, Role};
@@ -258,6 +258,10 @@ pub(crate) fn run(
 ) -> Result<Simulated, Error> {
     let _alone =
         cfg!(feature = "fusion").then(|| FUSED.lock().unwrap_or_else(PoisonError::into_inner));
+    if cfg!(feature = "fusion") {
+        // Nobody else asks meanwhile.
+        configure_cubecl(card.shared().spec.tuning);
+    }
     let device = device.autodiff();
     let mut run = Run {
         device: device.clone(),

@@ -27,7 +27,8 @@ impl Progress {
     pub fn new(quiet: bool, steps: u64) -> Self {
         let quiet = quiet || std::env::var_os(NONE).is_some();
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {pos}/{len} {elapsed}")
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {wide_msg} {pos}/{len} {elapsed}")
         {
             bar.set_style(style);
         }
@@ -56,6 +57,11 @@ impl Progress {
         if self.lines {
             self.bar.suspend(|| anstream::eprintln!("{text}"));
         }
+    }
+
+    /// Shows what somebody is to know before the answer is there, wherever stderr goes.
+    pub fn note(&self, text: &str) {
+        self.bar.suspend(|| anstream::eprintln!("{text}"));
     }
 
     /// Nothing is left to do.

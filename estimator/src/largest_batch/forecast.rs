@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::Program;
 use super::scaling::Scaling;
 use super::search::{LOOKS, apart, evenly, gallop};
-use crate::card::CardSpec;
+use crate::card::{CardSpec, Pace};
 use crate::estimate::Analysis;
 use crate::record::{Failure, Recording};
 use crate::replay::{Outcome, replay};
@@ -23,6 +23,8 @@ pub struct Forecast<'a, P> {
     endless: CardSpec,
     /// The step with one sample, if that can be run; it is when it is asked for.
     one: OnceLock<Option<Recording>>,
+    /// How it grows where the card's thread is behind the program; learned when it is asked for.
+    behind: OnceLock<Option<Scaling>>,
 }
 
 /// The largest batch that recorded calls, made again, fit into.
@@ -44,6 +46,7 @@ impl<'a, P: Program> Forecast<'a, P> {
             scaling,
             endless,
             one: OnceLock::new(),
+            behind: OnceLock::new(),
         }
     }
 
@@ -103,6 +106,25 @@ impl<'a, P: Program> Forecast<'a, P> {
     /// which is run for it.
     pub fn knows(&self, batch: u64) -> bool {
         batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
+    }
+
+    /// Whether so many samples, which are foretold to fit on a card like `spec`, are foretold to fit there
+    /// too where its thread is as far behind the program as it can be; false where that is not known.
+    pub fn fits_behind(&self, batch: u64, spec: &CardSpec) -> bool {
+        let learn = || {
+            let behind = CardSpec {
+                pace: Pace::Behind,
+                ..self.endless.clone()
+            };
+            Scaling::of(self.program, &behind).ok().flatten()
+        };
+        let scaling = self.behind.get_or_init(learn).as_ref();
+        let known = scaling.filter(|scaling| batch >= scaling.recorded());
+        batch == 0
+            || known.is_some_and(|scaling| {
+                let (recording, sizes) = scaling.step(batch);
+                replay(spec, recording, |buffer| sizes[buffer.0 as usize]).completed()
+            })
     }
 
     /// What a card like `spec` refuses of the batch that is foretold not to fit.

@@ -6,9 +6,9 @@ use simulated_card::LayoutRule;
 use super::Program;
 use super::search::{MOST, between};
 use crate::analysis::Timeline;
-use crate::{Bytes, Error};
 use crate::card::{CardSpec, any_service};
 use crate::record::{Buffer, BufferId, Event, Layout, Recording, TensorLayout};
+use crate::{Bytes, Error};
 
 /// The sizes of a step's buffers as a function of the batch, where the steps of two batches
 /// match call by call.

@@ -71,13 +71,13 @@ pub fn begin() {
 }
 
 /// The user's own configuration of CubeCL, but that nothing is remembered of a card that does not
-/// exist, and that a kernel is timed twice, as in
+/// exist, and that a kernel is timed as often as burn does at least, as in
 /// `estimator/src/card.rs`, since it always takes the same time.
 fn configure() {
     let mut config = CubeClRuntimeConfig::from_current_dir();
     config.autotune.disable_cache = true;
-    config.autotune.bench.min_samples = 2;
-    config.autotune.bench.max_samples = 2;
+    config.autotune.bench.min_samples = 3;
+    config.autotune.bench.max_samples = 3;
     CubeClRuntimeConfig::try_set(config);
 }
 

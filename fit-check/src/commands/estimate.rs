@@ -1,8 +1,6 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{
-    Bytes, CardSpec, Choice, Estimate, Favour, LayerMemory, Pace, Tuning, Workbench,
-};
+use estimator::{Bytes, CardSpec, Choice, Estimate, Favour, LayerMemory, Pace, Tuning, Workbench};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};

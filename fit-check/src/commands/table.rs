@@ -493,7 +493,8 @@ impl<'a> Alike<'a> {
             return (largest_fit(program, None, spec), Method::Simulation);
         };
         let foretold = forecast.foretold(spec, seen.share);
-        let covered = covers(forecast, &foretold, seen);
+        let covered =
+            covers(forecast, &foretold, seen) && forecast.fits_behind(foretold.batch, spec);
         let refused = covered.then(|| forecast.refused(&foretold, spec));
         match refused.flatten() {
             Some(refused) => {

@@ -15,7 +15,7 @@ use super::{FITS, UNKNOWN};
 use crate::ask::{self, Batch};
 use crate::cli;
 use crate::lower_bound::need_network;
-use crate::measure::{self, Mark, Measurement, Mode, Opened, Setup, Training};
+use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
 use crate::output;
 use crate::own::{self, Subject};
 use crate::progress::Progress;
@@ -67,6 +67,11 @@ struct Proof {
     progress: Progress,
 }
 
+/// What to know before a step is tuned on a software device: resnet-20 took more than 400 s on two cores,
+/// and 5 s in a build that does not tune.
+const SLOW_TUNING: &str = "note: burn's tuner runs every candidate of every kernel, which takes minutes where the \
+processor plays the GPU; a build with `--no-default-features` does not tune and takes seconds";
+
 impl Proof {
     fn new(
         raw: &cli::Verify,
@@ -94,6 +99,12 @@ impl Proof {
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
         let (setup, opened) = driver.open(device, budget, timeout)?;
+        if cfg!(feature = "autotune")
+            && opened.report.kind == DeviceKind::Software
+            && !raw.output.quiet
+        {
+            progress.note(SLOW_TUNING);
+        }
         Ok(Self {
             setup,
             opened,

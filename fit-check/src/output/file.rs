@@ -1,7 +1,10 @@
 //! Files that were named on the command line.
 
-use std::fs;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
 
 use crate::trouble::Trouble;
 
@@ -16,6 +19,17 @@ pub struct File<'a> {
     pub otherwise: &'static str,
 }
 
+/// How what was named is written.
+enum Target {
+    /// A regular file, or one that is not there yet: another one is put in its place.
+    Replaced {
+        path: PathBuf,
+        existing: Option<Metadata>,
+    },
+    /// A terminal, a pipe, a device, or what `/dev/stdout` stands for: it is opened and written to.
+    Opened,
+}
+
 impl File<'_> {
     /// Whether it could be written, before any work is done for it.
     ///
@@ -23,51 +37,112 @@ impl File<'_> {
     ///
     /// It could not.
     pub fn check(&self) -> Result<(), Trouble> {
-        let path = self.path;
-        if path.is_dir() {
-            return Err(self.unwritable("it is a folder"));
-        }
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
+        let probe = || match self.target()? {
+            // Made beside the file, so that one that is there stays as it is.
+            Target::Replaced { path, existing } => partial(&path, existing.as_ref()).map(drop),
+            // A pipe is not opened before there is something to write: its reader would see an end.
+            Target::Opened => Ok(()),
         };
-        match fs::metadata(folder) {
-            Ok(folder) if folder.is_dir() => {}
-            Ok(_) => return Err(self.unwritable("its parent is no folder")),
-            Err(error) => return Err(self.unwritable(&error.to_string())),
-        }
-        // Probed beside the file, so that one that is there stays as it is.
-        let probe = self.partial();
-        match fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.unwritable(&error.to_string())),
-        }
+        probe().map_err(|error| self.unwritable(&error))
     }
 
-    /// Writes it, in full or not at all.
+    /// Writes it; a regular file in full or not at all, with the permissions that it had.
     ///
     /// # Errors
     ///
     /// It cannot be written.
     pub fn save(&self, text: &str) -> anyhow::Result<()> {
-        let partial = self.partial();
-        fs::write(&partial, text)
-            .and_then(|()| fs::rename(&partial, self.path))
-            .map_err(|error| {
-                let _ = fs::remove_file(&partial);
-                self.unwritable(&error.to_string()).into()
-            })
+        let write = || match self.target()? {
+            Target::Replaced { path, existing } => {
+                let mut partial = partial(&path, existing.as_ref())?;
+                partial.write_all(text.as_bytes())?;
+                // A full disk can show no sooner.
+                partial.as_file().sync_all()?;
+                partial.persist(&path).map(drop).map_err(io::Error::from)
+            }
+            Target::Opened => {
+                // What was written to a file through the same name stays.
+                let mut opened = OpenOptions::new().append(true).open(self.path)?;
+                opened.write_all(text.as_bytes())?;
+                opened.flush()
+            }
+        };
+        match write() {
+            // Whoever was to read the answer has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            outcome => Ok(outcome.map_err(|error| self.unwritable(&error))?),
+        }
     }
 
-    fn unwritable(&self, why: &str) -> Trouble {
+    fn target(&self) -> io::Result<Target> {
+        let path = behind_links(self.path)?;
+        let existing = match fs::metadata(self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            metadata => Some(metadata?),
+        };
+        let of_the_system = ["/dev", "/proc"].iter().any(|root| path.starts_with(root));
+        match &existing {
+            Some(existing) if existing.is_dir() => Err(io::Error::new(
+                io::ErrorKind::IsADirectory,
+                "it is a folder",
+            )),
+            Some(existing) if of_the_system || !existing.is_file() => Ok(Target::Opened),
+            _ => Ok(Target::Replaced { path, existing }),
+        }
+    }
+
+    fn unwritable(&self, why: &io::Error) -> Trouble {
         let (option, otherwise) = (self.option, self.otherwise);
         Trouble::new(format!("cannot write {}: {why}", self.path.display()))
             .hint(format!("choose another {option}, or {otherwise}"))
     }
+}
 
-    fn partial(&self) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.partial", std::process::id()));
-        self.path.with_file_name(name)
+/// What is at the end of the links that begin at `path`, there or not; where they lead into the system's
+/// own folders, the last link before.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    /// As many as Linux follows (`path_resolution(7)`).
+    const MOST_LINKS: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        if path.starts_with("/dev") || path.starts_with("/proc") {
+            return Ok(path);
+        }
+        match fs::read_link(&path) {
+            Ok(next) => path = folder_of(&path).join(next),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many links"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A new file beside `path`, with the permissions of what is there or else the usual ones.
+fn partial(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".");
+    let mut builder = Builder::new();
+    builder.prefix(&name).suffix(".partial");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let partial = builder.tempfile_in(folder_of(path)).map_err(plain)?;
+    if let Some(existing) = existing {
+        partial.as_file().set_permissions(existing.permissions())?;
+    }
+    Ok(partial)
+}
+
+/// `error` as the system says it, without the name of a file that nobody asked for.
+fn plain(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((said, _)) => io::Error::new(error.kind(), said),
+        None => error,
     }
 }

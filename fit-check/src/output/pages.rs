@@ -289,7 +289,8 @@ impl EstimateReport {
         if layers {
             page.push('\n');
             if self.layers_unfused {
-                page += "  without fusion, since a fused kernel computes several layers at once:\n\n";
+                page +=
+                    "  without fusion, since a fused kernel computes several layers at once:\n\n";
             }
             page += &columns(&self.layer_sheet());
         }

@@ -77,12 +77,7 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
 
 /// The estimate, made in the way in which the measurement is: a dry run launches nothing, so
 /// that launches take no uniforms.
-fn simulate(
-    proof: &Proof,
-    bench: &Workbench,
-    mode: Mode,
-    pace: Pace,
-) -> anyhow::Result<Simulated> {
+fn simulate(proof: &Proof, bench: &Workbench, mode: Mode, pace: Pace) -> anyhow::Result<Simulated> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
     let card = CardSpec {
         pace,

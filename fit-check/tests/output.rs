@@ -1,0 +1,143 @@
+//! Where an answer is written to, and what is left as it was.
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `fit-check gpus l4 --output PATH`, an answer of a few lines.
+fn write_to(path: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    command.args(["gpus", "l4", "--output"]).arg(path);
+    command
+}
+
+fn is_written(path: &Path) {
+    assert!(fs::read_to_string(path).unwrap().contains("L4"));
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into()
+}
+
+#[test]
+fn a_file_keeps_its_permissions_and_leaves_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("answer");
+    fs::write(&file, "before").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(write_to(&file).status().unwrap().success());
+    is_written(&file);
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_new_file_has_the_usual_permissions() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ours, usual] = ["ours", "usual"].map(|name| folder.path().join(name));
+    fs::write(&usual, "").unwrap();
+    assert!(write_to(&ours).status().unwrap().success());
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&ours), mode(&usual));
+}
+
+#[test]
+fn a_link_stays_and_what_it_points_to_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, link, dangling] = ["file", "link", "dangling"].map(|name| folder.path().join(name));
+    fs::write(&file, "before").unwrap();
+    symlink("file", &link).unwrap();
+    symlink("not-there-yet", &dangling).unwrap();
+    for link in [&link, &dangling] {
+        assert!(write_to(link).status().unwrap().success());
+        assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+    }
+    is_written(&file);
+    is_written(&folder.path().join("not-there-yet"));
+}
+
+#[test]
+fn standard_output_by_name_is_written_to() {
+    let before = fs::symlink_metadata("/dev/stdout").unwrap().file_type();
+    let output = write_to(Path::new("/dev/stdout")).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("L4"));
+    let after = fs::symlink_metadata("/dev/stdout").unwrap().file_type();
+    assert_eq!(before.is_symlink(), after.is_symlink());
+}
+
+#[test]
+fn standard_output_that_is_a_file_keeps_what_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    fs::write(&file, "before\n").unwrap();
+    let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    let status = write_to(Path::new("/dev/stdout")).stdout(log).status();
+    assert!(status.unwrap().success());
+    assert!(fs::read_to_string(&file).unwrap().starts_with("before\n"));
+    is_written(&file);
+}
+
+#[test]
+fn a_pipe_with_a_name_reaches_its_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::read_to_string(pipe).unwrap())
+    };
+    assert!(write_to(&pipe).status().unwrap().success());
+    assert!(reader.join().unwrap().contains("L4"));
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn a_full_device_is_an_error_and_stays_a_device() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let output = write_to(Path::new("/dev/full")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = message(&output);
+    assert!(
+        said.starts_with("error: cannot write /dev/full: No space left"),
+        "{said}"
+    );
+    assert!(said.contains("hint: "), "{said}");
+    let full = fs::metadata("/dev/full").unwrap().file_type();
+    assert!(full.is_char_device());
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    let output = command.args(["gpus", "l4"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        message(&output).starts_with("error: "),
+        "{}",
+        message(&output)
+    );
+}
+
+#[test]
+fn a_folder_is_refused_before_any_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = write_to(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message(&output).contains("it is a folder"));
+}
