@@ -11,7 +11,7 @@ use cubecl_environment::config::logger::LogCrateLevel;
 use cubecl_hip::{AmdDevice, Cards, HipRuntime, SlotServer};
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
-use simulated_card::{Tuning, on_the_thread_of};
+use simulated_card::on_the_thread_of;
 pub(crate) use simulated_card::{CardMemory, Ledger, Shared, memory};
 pub use simulated_card::{CardSpec, Pace, Runtime};
 
@@ -146,7 +146,7 @@ pub(crate) fn any_service() -> ServiceId {
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        configure_cubecl(Tuning::Cold);
+        configure_cubecl(Trials::AsBurn);
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,
             present: simulated_card::present,
@@ -155,19 +155,25 @@ fn install() {
     });
 }
 
-/// Settles CubeCL's configuration, of which neither `cubecl.toml` nor a variable is part, for programs whose
-/// kernels are tuned like this.
-pub(crate) fn configure_cubecl(tuning: Tuning) {
+/// How often burn's tuner tries a candidate, which takes the same time whenever it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trials {
+    /// Often enough to choose.
+    Once,
+    /// As often as on a real card where all times are the same. It counts where the memory of such a run
+    /// does: what a candidate was launched with stays on the card, unless the pools were tidied up since, as
+    /// they are when another candidate has a peak probed.
+    AsBurn,
+}
+
+/// Settles CubeCL's configuration, of which neither `cubecl.toml` nor a variable is part.
+pub(crate) fn configure_cubecl(trials: Trials) {
     let mut config = CubeClRuntimeConfig::default();
     // See `crate::listen`.
     config.autotune.logger.log = Some(LogCrateLevel::Info);
-    // A candidate takes the same time whenever it is tried, so once is enough to know it. But what it
-    // was launched with stays on the card, unless the pools were tidied up since, as they are when another
-    // candidate has a peak probed; so where that counts, each is tried as often as by burn itself, which
-    // ends after the fewest samples where all are the same.
-    let samples = match tuning {
-        Tuning::Warm => 1,
-        Tuning::Cold => config.autotune.bench.min_samples,
+    let samples = match trials {
+        Trials::Once => 1,
+        Trials::AsBurn => config.autotune.bench.min_samples,
     };
     config.autotune.bench.min_samples = samples;
     config.autotune.bench.max_samples = samples;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Choice;
 use crate::Phase;
 use crate::analysis::Timeline;
-use crate::card::{CardSpec, Shared, SimulatedCard, configure_cubecl};
+use crate::card::{CardSpec, Shared, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
 use crate::record::{Event, Layer, Mark, Recording, Role};
@@ -255,12 +255,13 @@ pub(crate) fn run(
     card: &SimulatedCard,
     device: Device,
     program: &(impl Fn(&mut Run) -> Result<(), Stopped> + Sync),
+    trials: Trials,
 ) -> Result<Simulated, Error> {
     let _alone =
         cfg!(feature = "fusion").then(|| FUSED.lock().unwrap_or_else(PoisonError::into_inner));
     if cfg!(feature = "fusion") {
         // Nobody else asks meanwhile.
-        configure_cubecl(card.shared().spec.tuning);
+        configure_cubecl(trials);
     }
     let device = device.autodiff();
     let mut run = Run {

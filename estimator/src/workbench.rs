@@ -9,7 +9,7 @@ use simulated_card::Favour;
 
 use crate::Error;
 use crate::Tuning;
-use crate::card::{CardSpec, SimulatedCard};
+use crate::card::{CardSpec, SimulatedCard, Trials};
 use crate::run::{FirstRun, Run, Simulated, Stopped, run};
 
 /// Cards, one of each kind that was asked for, whose floats are of one type, for one training job with any
@@ -22,6 +22,7 @@ use crate::run::{FirstRun, Run, Simulated, Stopped, run};
 #[derive(Debug)]
 pub struct Workbench {
     float: FloatDType,
+    trials: Trials,
     cards: Mutex<Vec<(CardSpec, Arc<Mutex<Explored>>)>>,
 }
 
@@ -48,7 +49,17 @@ impl Workbench {
     pub fn new(float: FloatDType) -> Self {
         Self {
             float,
+            trials: Trials::AsBurn,
             cards: Mutex::default(),
+        }
+    }
+
+    /// One on which kernels are tuned in less time, and nothing is said of the [runs](FirstRun) in which they
+    /// are.
+    pub fn without_first_runs(self) -> Self {
+        Self {
+            trials: Trials::Once,
+            ..self
         }
     }
 
@@ -67,11 +78,12 @@ impl Workbench {
         if spec.tuning == Tuning::Cold {
             // What is fused is found out in the first run too.
             let card = SimulatedCard::new(spec)?;
-            return run(&card, card.configured(self.float)?, &program);
+            let device = card.configured(self.float)?;
+            return run(&card, device, &program, Trials::AsBurn);
         }
         let card = self.card(&spec)?;
         let mut card = card.lock().unwrap_or_else(PoisonError::into_inner);
-        let simulated = card.simulate(batch, &spec, &program);
+        let simulated = card.simulate(batch, &spec, &program, self.trials);
         if simulated.is_err() {
             // Operations that were to be fused may be left over from a program that panicked.
             let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,6 +117,7 @@ impl Explored {
         batch: u64,
         spec: &CardSpec,
         program: &(impl Fn(&mut Run) -> Result<(), Stopped> + Sync),
+        trials: Trials,
     ) -> Result<Simulated, Error> {
         let tuned = self.tuned.get(&(batch, spec.favour)).copied();
         let name = tuned.map_or(self.tuned.len(), |tuned| tuned.name);
@@ -112,8 +125,9 @@ impl Explored {
         let mut choices = Vec::new();
         for _ in 0..MOST_RUNS {
             self.card.restart(spec.clone(), name);
-            let simulated = run(&self.card, self.device.clone(), program)?;
+            let simulated = run(&self.card, self.device.clone(), program, trials)?;
             if !self.card.shared().tuned() {
+                let first_run = first_run.filter(|_| trials == Trials::AsBurn);
                 let tuned = Tuned { name, first_run };
                 self.tuned.insert((batch, spec.favour), tuned);
                 return Ok(Simulated {

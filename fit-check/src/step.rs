@@ -103,7 +103,7 @@ pub struct AnyBatch<'a, M> {
 impl<'a, M: Model + Sync> AnyBatch<'a, M> {
     /// That of `model` for `job`, whose own batch does not matter.
     pub fn new(model: &'a M, job: &'a Job) -> Self {
-        let bench = Workbench::new(job.precision.float_type());
+        let bench = Workbench::new(job.precision.float_type()).without_first_runs();
         Self { model, job, bench }
     }
 }

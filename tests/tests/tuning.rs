@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use estimator::{CardSpec, Favour, Runtime, Simulated, Tuning};
-use fit_check::simulate_step;
+use estimator::{CardSpec, Favour, Runtime, Simulated, Tuning, Workbench};
+use fit_check::{simulate_step, simulate_step_on};
 use model_zoo::{Input, Request};
 
 fn card(runtime: Runtime, tuning: Tuning) -> CardSpec {
@@ -100,4 +100,36 @@ fn the_users_tuning_cache_is_left_alone() {
     let before = touched();
     run(card(Runtime::Cuda, Tuning::Warm));
     assert_eq!(touched(), before);
+}
+
+/// What burn has found out about a step on a card is no other than what it finds out on a new card, and
+/// what its tuner chose with other samples, or where another kernel was the fastest, is not known.
+#[test]
+fn a_workbench_finds_what_a_new_one_finds() {
+    let variant = model_zoo::find("resnet-20").unwrap();
+    let card = CardSpec::endless(Runtime::Cuda);
+    let bench = Workbench::new(model_zoo::Precision::Fp32.float_type());
+    let run = |bench: &Workbench, batch: usize, spec: &CardSpec| {
+        let request = Request {
+            batch: Some(batch),
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        let simulated = simulate_step_on(bench, &variant, &job, spec.clone()).unwrap();
+        let recording = simulated.recording;
+        (recording.events, recording.buffers, simulated.reserved)
+    };
+    let favours = [Favour::Expected, Favour::MostMemory, Favour::Expected];
+    for (batch, favour) in [5, 16, 5].into_iter().zip(favours) {
+        let spec = CardSpec {
+            favour,
+            ..card.clone()
+        };
+        let alone = Workbench::new(model_zoo::Precision::Fp32.float_type()).without_first_runs();
+        let found = run(&bench, batch, &spec);
+        assert!(
+            found == run(&alone, batch, &spec),
+            "batch {batch}, {favour:?}"
+        );
+    }
 }
