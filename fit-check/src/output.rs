@@ -101,7 +101,7 @@ impl Rendered {
         Self(texts.collect())
     }
 
-    /// Writes it as [`write`] does.
+    /// Writes it as [`write()`] does.
     ///
     /// # Errors
     ///
