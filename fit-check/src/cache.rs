@@ -22,7 +22,7 @@ use crate::output::Rendered;
 /// The most bytes that the entries take together; those that were not asked for the longest go first.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The variable of the environment that names another folder.
+/// The variable of the environment that names another folder; empty: none.
 const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
 
 /// The ending of an entry's name.
@@ -63,14 +63,16 @@ pub struct Contents {
 impl Cache {
     /// The folder of this user.
     pub fn of_user() -> Self {
-        let named = std::env::var_os(FOLDER).map(PathBuf::from);
         let usual = || {
             let strategy = etcetera::choose_base_strategy().ok()?;
             Some(strategy.cache_dir().join("fit-check"))
         };
-        Self {
-            folder: named.or_else(usual),
-        }
+        let folder = match std::env::var_os(FOLDER) {
+            Some(named) if named.is_empty() => None,
+            Some(named) => Some(named.into()),
+            None => usual(),
+        };
+        Self { folder }
     }
 
     /// That of this user, for the answers about `model`; none if `raw` wants none, and for a model that is

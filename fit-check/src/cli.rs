@@ -193,9 +193,6 @@ pub struct Table {
     /// usable first); repeatable [default: as typed]
     #[arg(long, value_name = "KEY")]
     pub sort: Vec<String>,
-    /// Whether the answer is kept.
-    #[command(flatten)]
-    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -332,9 +329,6 @@ pub struct Gpus {
     /// The runtime that burn drives the cards with: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
-    /// Whether the answer is kept.
-    #[command(flatten)]
-    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
