@@ -7,7 +7,7 @@ mod lifetimes;
 mod timeline;
 
 pub use category::{Breakdown, Categories, Category};
-pub use history::{History, Moment, PhaseOfStep, Span};
+pub use history::{History, PhaseOfStep, Sample, Span};
 pub use layers::LayerOf;
 pub use lifetimes::{Lifetime, Lifetimes};
 pub use timeline::{Peak, PhaseMemory, Timeline};

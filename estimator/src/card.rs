@@ -8,12 +8,12 @@ use burn::tensor::{BoolDType, Device, DeviceConfig, DeviceError, FloatDType, Int
 use cubecl_common::device::ServiceId;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_environment::config::logger::LogCrateLevel;
-use cubecl_hip::{AmdDevice, Cards, HipRuntime, SlotServer};
+use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
-use simulated_card::on_the_thread_of;
-pub(crate) use simulated_card::{CardMemory, Ledger, Shared, memory};
-pub use simulated_card::{CardSpec, Pace, Runtime};
+use simulated_card::set_current_card;
+pub(crate) use simulated_card::{CardMemory, MemoryBudget, Shared, memory};
+pub use simulated_card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, Simulation};
 
 use crate::Error;
 use crate::record::Recording;
@@ -32,7 +32,7 @@ impl SimulatedCard {
     /// # Errors
     ///
     /// [`Error::TooManyCards`] after 65,535 cards in one process.
-    pub fn new(spec: CardSpec) -> Result<Self, Error> {
+    pub fn new(spec: DeviceSpec) -> Result<Self, Error> {
         let shared = Shared::new(spec);
         install();
         let index = simulated_card::insert(shared.clone()).ok_or(Error::TooManyCards)?;
@@ -47,7 +47,7 @@ impl SimulatedCard {
         // thread of its own.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let config = match self.shared.spec.fused {
+        let burn = match self.shared.spec.simulation.fused {
             true => BurnConfig::default(),
             // Its fields are private; this is the form of `burn.toml`, as JSON.
             false => {
@@ -55,7 +55,7 @@ impl SimulatedCard {
                     .expect("burn knows this field")
             }
         };
-        *BurnConfig::storage().lock() = Some(Arc::new(config));
+        *BurnConfig::storage().lock() = Some(Arc::new(burn));
         self.run(|| drop(burn::runtime_config()))
     }
 
@@ -71,10 +71,10 @@ impl SimulatedCard {
     /// [`Error::Precision`]: the card does not offer it, or the device was used before.
     pub fn configured(&self, float: FloatDType) -> Result<Device, Error> {
         // burn's defaults for the devices of these runtimes: `defaults` of `CubeDevice` in
-        // `burn-backend` 0.22.1, `src/lib.rs`. WGSL has no bytes, so a bool takes a word.
-        let bool_type = match self.shared.spec.runtime {
-            Runtime::Wgpu => BoolDType::U32,
-            Runtime::Cuda | Runtime::Vulkan => BoolDType::U8,
+        // `burn-backend` 0.22.1, `src/lib.rs`.
+        let bool_type = match self.shared.spec.runtime.rules().bool_bytes() {
+            1 => BoolDType::U8,
+            _ => BoolDType::U32,
         };
         let refused = |error: DeviceError| Error::Precision(error.to_string());
         let mut device = self.device();
@@ -94,7 +94,7 @@ impl SimulatedCard {
     /// Switches the card off and on: from here on it is like `spec`, which has the same kernels,
     /// and its memory is empty. What burn found out that can be fused stays known, and what its tuner
     /// found out about the card when it had this `name`, one of any number.
-    pub(crate) fn restart(&mut self, spec: CardSpec, name: usize) {
+    pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize) {
         // What fusion still holds back of the last program is done before.
         let _ = self.device().sync();
         let next = Shared::named(spec, name);
@@ -113,7 +113,7 @@ impl SimulatedCard {
     pub fn run<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send) -> Result<R, Error> {
         let client = HipRuntime::client(&AmdDevice::new(self.index as usize));
         let outcome = client.exclusive(|| {
-            on_the_thread_of(self.shared.clone());
+            set_current_card(self.shared.clone());
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).map_err(|panic| {
                 let message = panic.downcast_ref::<&str>().map(|text| text.to_string());
                 message
@@ -139,10 +139,10 @@ impl SimulatedCard {
 
 /// The service of any card, for calls into CubeCL that want one where it does not matter which.
 pub(crate) fn any_service() -> ServiceId {
-    ServiceId::of::<SlotServer>(cubecl_hip::device_id(0))
+    ServiceId::of::<ShimServer>(cubecl_hip::device_id(0))
 }
 
-/// Puts simulated cards behind the slot, once.
+/// Puts simulated cards behind the shim, once.
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -150,7 +150,7 @@ fn install() {
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,
             present: simulated_card::present,
-            reads: simulated_card::reads_here,
+            reads: simulated_card::can_read_on_current,
         });
     });
 }
@@ -189,7 +189,7 @@ impl Drop for SimulatedCard {
             self.restart(self.shared.spec.clone(), 0);
         } else {
             // Its thread ends, and with it the server.
-            DeviceHandle::<SlotServer>::shutdown(cubecl_hip::device_id(self.index));
+            DeviceHandle::<ShimServer>::shutdown(cubecl_hip::device_id(self.index));
         }
         simulated_card::remove(self.index);
     }

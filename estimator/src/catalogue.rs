@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
-use crate::card::{CardSpec, Runtime};
+use crate::card::{CardSpec, DeviceSpec, Runtime};
 
 /// Where a card's usable memory is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
     /// The lowest total that a driver has reported in public logs.
@@ -19,6 +20,7 @@ pub enum Provenance {
 
 /// One card of the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Gpu {
     /// Its name.
     pub name: String,
@@ -54,6 +56,7 @@ pub struct Gpu {
 
 /// What a process costs beside the pools: the context, libraries, loaded kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Overhead {
     /// What is typical.
     pub typical_bytes: Bytes,
@@ -197,7 +200,7 @@ impl Gpu {
     }
 
     /// What to type for it: its first alias.
-    pub fn handle(&self) -> &str {
+    pub fn alias(&self) -> &str {
         self.aliases.first().unwrap_or(&self.name)
     }
 
@@ -216,25 +219,24 @@ impl Gpu {
     }
 
     /// This card as `runtime` sees it, with `total` bytes of memory.
-    pub fn spec(&self, runtime: Runtime) -> CardSpec {
-        let endless = CardSpec::endless(runtime);
-        CardSpec {
+    pub fn spec(&self, runtime: Runtime) -> DeviceSpec {
+        let unlimited = CardSpec::unlimited();
+        let card = CardSpec {
             name: self.name.clone(),
             compute_capability: self
                 .compute_capability
-                .unwrap_or(endless.compute_capability),
-            multiprocessors: self.multiprocessors.unwrap_or(endless.multiprocessors),
-            ..endless.with_memory(self.usable_bytes, self.overhead().cautious_bytes)
-        }
+                .unwrap_or(unlimited.compute_capability),
+            multiprocessors: self.multiprocessors.unwrap_or(unlimited.multiprocessors),
+            total: Some(self.usable_bytes),
+            overhead: self.overhead().cautious_bytes,
+            ..unlimited
+        };
+        DeviceSpec::new(card, runtime)
     }
 
     /// Whether `runtime` drives cards of this vendor.
     pub fn is_driven_by(&self, runtime: Runtime) -> bool {
-        match runtime {
-            Runtime::Cuda => self.vendor == "NVIDIA",
-            Runtime::Vulkan => self.vendor != "Apple",
-            Runtime::Wgpu => true,
-        }
+        runtime.rules().drives(&self.vendor)
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {

@@ -6,7 +6,9 @@ use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind, Type};
 use serde::{Deserialize, Serialize};
 
-use crate::card::{CardSpec, Runtime};
+use simulated_card::upstream;
+
+use crate::card::{CardSpec, DeviceSpec, Runtime};
 use crate::record::Pools;
 use crate::{Bytes, Shaders};
 
@@ -64,25 +66,23 @@ impl DeviceDescription {
         })
     }
 
-    /// A card like this device. Where the runtime does not know how much memory that has, it has
+    /// A simulated device like this one. Where the runtime does not know how much memory that has, it has
     /// as much as is ever asked for.
-    pub fn card(&self, runtime: Runtime) -> CardSpec {
-        let endless = CardSpec::endless(runtime);
-        CardSpec {
+    pub fn spec(&self, runtime: Runtime) -> DeviceSpec {
+        let unlimited = CardSpec::unlimited();
+        let card = CardSpec {
             name: self.name.clone(),
             total: self.memory,
             // CUDA names its target after the compute capability: `ptx_sm86`.
-            compute_capability: self
-                .target
-                .strip_prefix("ptx_sm")
-                .and_then(|version| version.trim_end_matches(char::is_alphabetic).parse().ok())
-                .unwrap_or(endless.compute_capability),
-            multiprocessors: self.multiprocessors.unwrap_or(endless.multiprocessors),
+            compute_capability: upstream::compute_capability(&self.target)
+                .unwrap_or(unlimited.compute_capability),
+            multiprocessors: self.multiprocessors.unwrap_or(unlimited.multiprocessors),
             largest_binding: self.largest_page,
             alignment: self.alignment,
             shaders: Some(self.shaders),
-            ..endless
-        }
+            ..unlimited
+        };
+        DeviceSpec::new(card, runtime)
     }
 }
 

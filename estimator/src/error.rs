@@ -1,5 +1,7 @@
 //! What can go wrong.
 
+use simulated_card::upstream;
+
 use crate::Bytes;
 use crate::Phase;
 use crate::record::Refusal;
@@ -28,6 +30,10 @@ pub enum Error {
     /// burn refused the number format.
     #[error("the card does not offer this number format: {0}")]
     Precision(String),
+    /// The card refused an allocation of a step that was to run to its end: on a card without a limit, a
+    /// single buffer that is larger than a shader can bind.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// burn's tuner does not settle on kernels.
     #[error("burn tunes the kernels of this step anew in each run")]
     NeverTuned,
@@ -36,13 +42,8 @@ pub enum Error {
 impl Error {
     /// Why a program that panicked with `message` did so.
     pub(crate) fn of_panic(message: String) -> Self {
-        // `MatmulAvailabilityError` and its like of `cubek-matmul` and `cubek-attention` 0.3.1
-        // come out of burn as the text of a panic.
-        match message.split_once("because a required feature is unavailable: ") {
-            Some((_, feature)) => {
-                let feature = feature.lines().next().unwrap_or_default();
-                Self::NoKernel(feature.trim_end_matches('.').into())
-            }
+        match upstream::unavailable_feature(&message) {
+            Some(feature) => Self::NoKernel(feature.into()),
             None => Self::Panicked(message),
         }
     }

@@ -3,20 +3,23 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
 
 use crate::Phase;
 use crate::analysis::{
     Breakdown, Categories, Category, History, LayerOf, Lifetimes, PhaseMemory, Timeline,
 };
-use crate::card::CardSpec;
+use crate::card::DeviceSpec;
+use crate::job::{Program, TrainingJob};
 use crate::record::{Event, Failure, LayerId, Recording};
 use crate::required::required;
-use crate::run::{FirstRun, Parameters, Simulated};
-use crate::{Bytes, OutOfMemory};
+use crate::run::{Aborted, FirstRun, Parameters, Run, Simulated};
+use crate::{Bytes, Error, OutOfMemory};
 
 /// The moment with the most bytes in use, and what a card must have for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Peak {
     /// Bytes in use: no card with less can run the step.
     pub live_bytes: Bytes,
@@ -35,6 +38,7 @@ pub struct Peak {
 
 /// One layer: of each quantity the most at the end of a phase of the last step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct LayerMemory {
     /// Where it is in the module tree.
     pub path: String,
@@ -67,10 +71,15 @@ pub struct Estimate {
     pub first_run: Option<FirstRun>,
 }
 
-impl Estimate {
-    /// What `simulated`, which ran to its end on an endless card like `spec`, says.
-    pub fn of(simulated: &Simulated, spec: &CardSpec) -> Self {
-        let recording = &simulated.recording;
+impl Simulated {
+    /// How much memory the program takes, when, and what for.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]: the program did not come to its end on the card, as [`Simulated::outcome`] says.
+    pub fn estimate(&self) -> Result<Estimate, OutOfMemory> {
+        self.outcome()?;
+        let recording = &self.recording;
         let analysis = Analysis::of(recording);
         let peak = analysis.timeline.peak(recording);
         let position = peak.map_or(0, |peak| peak.position);
@@ -78,31 +87,30 @@ impl Estimate {
             Some(_) => analysis.breakdown(recording, position),
             None => Breakdown::default(),
         };
-        let at_work = analysis.at_work(recording, position);
+        let active_op = analysis.active_op(recording, position);
         let mut phases = analysis.timeline.phases(recording);
         let step = last_step(phases.iter().map(|phase| phase.phase));
         let phases = phases.drain(step).collect();
-        Self {
-            parameters: simulated.parameters,
+        let live = peak.map_or(Bytes::ZERO, |peak| peak.live);
+        Ok(Estimate {
+            parameters: self.parameters,
             peak: Peak {
-                live_bytes: peak.map_or(Bytes::ZERO, |peak| peak.live),
-                reserved_bytes: simulated.reserved,
-                required_bytes: required(simulated, spec, peak.map_or(Bytes::ZERO, |p| p.live)),
+                live_bytes: live,
+                reserved_bytes: self.reserved,
+                required_bytes: required(self, live),
                 phase: peak
                     .and_then(|peak| recording.marks.get(peak.mark))
                     .map_or(Phase::Init, |mark| mark.phase),
-                layer: at_work.layer,
-                kernel: at_work.kernel,
+                layer: active_op.layer,
+                kernel: active_op.kernel,
             },
             at_peak,
             phases,
             layers: analysis.layers(recording),
-            first_run: simulated.first_run,
-        }
+            first_run: self.first_run,
+        })
     }
-}
 
-impl Simulated {
     /// Whether the program came to its end on the card.
     ///
     /// # Errors
@@ -118,6 +126,44 @@ impl Simulated {
             }
         }
     }
+}
+
+/// Runs `program` on a card like `device` with as much memory as it asks for: how much memory it takes, when,
+/// and what for. The floats that it creates are of the type `precision`.
+///
+/// # Errors
+///
+/// The program panicked, or the card does not offer the type.
+///
+/// # Examples
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::{FloatDType, Tensor};
+/// use estimator::{Gpu, Phase, Runtime, estimate};
+///
+/// let device = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
+/// let estimate = estimate(&device, FloatDType::F32, |run| {
+///     let device = run.device();
+///     let layer = LinearConfig::new(1024, 1024).init(&device);
+///     run.module("", &layer);
+///     let output = layer.forward(Tensor::<2>::zeros([64, 1024], &device));
+///     run.end(Phase::Forward)?;
+///     drop(output);
+///     Ok(())
+/// })?;
+/// // Weights, bias, input and output of a linear layer.
+/// let bytes = 4 * (1024 * 1024 + 1024 + 2 * 64 * 1024);
+/// assert!(estimate.peak.live_bytes.0 >= bytes);
+/// # Ok::<(), estimator::Error>(())
+/// ```
+pub fn estimate(
+    device: &DeviceSpec,
+    precision: FloatDType,
+    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+) -> Result<Estimate, Error> {
+    let job = TrainingJob::new(precision, |_, run: &mut Run| program(run));
+    Ok(job.simulate_unlimited(1, device)?.estimate()?)
 }
 
 /// Which of `phases` are the last step; all of them, if none was completed.
@@ -154,7 +200,7 @@ pub struct Analysis {
 
 /// What a card is busy with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AtWork {
+pub struct ActiveOp {
     /// The layer.
     pub layer: Option<String>,
     /// The kernel.
@@ -186,21 +232,21 @@ impl Analysis {
 
     /// What the card is busy with at `position`: the launch for which the next buffers are
     /// made comes after them.
-    pub fn at_work(&self, recording: &Recording, position: usize) -> AtWork {
+    pub fn active_op(&self, recording: &Recording, position: usize) -> ActiveOp {
         let events = recording.events.iter().enumerate().skip(position);
         let mut launches = events.filter_map(|(position, event)| match event {
             Event::Launch(launch) => Some((position, launch)),
             _ => None,
         });
         let Some((position, launch)) = launches.next() else {
-            return AtWork::default();
+            return ActiveOp::default();
         };
-        AtWork {
+        ActiveOp {
             layer: self
                 .layer_of
                 .launch(position)
                 .map(|layer| path(recording, layer)),
-            kernel: Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
+            kernel: Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
         }
     }
 
@@ -208,7 +254,7 @@ impl Analysis {
     pub(crate) fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.marks_before(life.born);
-        let at_work = self.at_work(recording, life.born);
+        let active_op = self.active_op(recording, life.born);
         OutOfMemory {
             bytes: recording.buffer(failure.buffer).bytes,
             live: self
@@ -220,8 +266,8 @@ impl Analysis {
                 .marks
                 .get(mark)
                 .map_or(Phase::Init, |mark| mark.phase),
-            layer: at_work.layer,
-            kernel: at_work.kernel,
+            layer: active_op.layer,
+            kernel: active_op.kernel,
         }
     }
 

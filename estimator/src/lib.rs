@@ -1,4 +1,31 @@
-//! Runs burn training steps on GPUs that do not exist, and tells where their memory goes.
+//! Does this training step fit on this GPU? Runs burn training steps on GPUs that do not exist, and says
+//! where their memory goes.
+//!
+//! ```
+//! use burn::module::Module;
+//! use burn::nn::LinearConfig;
+//! use burn::optim::{GradientsParams, SgdConfig};
+//! use burn::tensor::{FloatDType, Tensor};
+//! use estimator::{Gpu, Phase, Runtime, fits};
+//!
+//! let gpu = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
+//! let verdict = fits(&gpu, FloatDType::F32, |run| {
+//!     let device = run.device();
+//!     let layer = LinearConfig::new(4096, 4096).init(&device);
+//!     run.module("", &layer);
+//!     let loss = layer.forward(Tensor::<2>::zeros([512, 4096], &device)).mean();
+//!     run.end(Phase::Forward)?;
+//!     let gradients = GradientsParams::from_grads(loss.backward(), &layer);
+//!     run.end(Phase::Backward)?;
+//!     drop(SgdConfig::new().init(&layer).step(0.1, layer, gradients));
+//!     run.end(Phase::Optimizer)
+//! });
+//! assert!(verdict.unwrap().fits());
+//! ```
+//!
+//! [`estimate`] says how much memory a step takes and what for, [`fits`] whether a device has that,
+//! [`max_batch`] how many samples fit on it, [`largest_fits`] the same for many jobs and devices, and
+//! [`find_devices`] which devices will do.
 //!
 //! A step is run once, as it is, on a [`SimulatedCard`]: burn's own backend decides every
 //! buffer, and CubeCL's own allocator pages, reuses and runs out. What happened is a
@@ -11,32 +38,42 @@ pub mod analysis;
 mod card;
 mod catalogue;
 mod device;
+mod device_groups;
+mod device_search;
 mod error;
 mod estimate;
+mod job;
 mod largest_batch;
 mod modules;
+mod parallel;
 mod replay;
 mod required;
 mod run;
 mod tensor;
-mod workbench;
+mod tuned_devices;
+mod verdict;
 
 pub use analysis::{Breakdown, Categories, Category, PhaseMemory};
-pub use card::{CardSpec, Pace, Runtime, SimulatedCard};
+pub use card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, SimulatedCard, Simulation};
 pub use catalogue::{Gpu, Overhead, Provenance, UnknownGpu};
 pub use device::{DeviceDescription, pools_of};
+pub use device_groups::{group_by_kernels, group_identical};
+pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory};
-pub use estimate::{Analysis, AtWork, Estimate, LayerMemory, Peak, kernel_name};
+pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
+pub use job::{Program, TrainingJob};
 pub use largest_batch::{
-    Forecast, Foretold, LargestBatch, LargestFit, Limit, Next, Program, Scaling, largest_batch,
-    largest_fit, largest_fit_near,
+    BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Prediction,
+    Predictor, Scaling, largest_batch, largest_fit, largest_fits, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
-pub use replay::{Outcome, replay};
-pub use run::{FirstRun, Parameters, Run, Simulated, Stopped, simulate};
+pub use parallel::parallel_map;
+pub use replay::{ReplayOutcome, replay};
+pub use run::{Aborted, FirstRun, Parameters, Run, Simulated, simulate};
 pub use simulated_card::{
-    Account, AccountError, Assignment, Bytes, Choice, Ending, Favour, Phase, Shaders, SizeError,
-    Tuning, listen, record,
+    Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
+    SizeError, Tuning, listen, record, upstream,
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
-pub use workbench::Workbench;
+pub use tuned_devices::TunedDevices;
+pub use verdict::{Verdict, fits, verdict};

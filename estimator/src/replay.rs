@@ -9,12 +9,12 @@ use cubecl_server::memory_management::ManagedMemoryHandle;
 use cubecl_server::server::IoError;
 
 use crate::Bytes;
-use crate::card::{CardMemory, CardSpec, Ledger, any_service, memory};
+use crate::card::{CardMemory, DeviceSpec, MemoryBudget, any_service, memory};
 use crate::record::{BufferId, Event, Failure, MetadataId, Recording, Refusal};
 
 /// What a program met on a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// The first allocation that the card refused; the replay ends there.
     pub failure: Option<Failure>,
     /// The most that the pools held of the card at once.
@@ -23,7 +23,7 @@ pub struct Outcome {
     pub wanted: Option<Bytes>,
 }
 
-impl Outcome {
+impl ReplayOutcome {
     /// Whether the program came to its end.
     pub fn completed(&self) -> bool {
         self.failure.is_none()
@@ -34,21 +34,21 @@ impl Outcome {
 /// says. The pools, their pages and the moment at which the card is full are the same as if
 /// the program had run on that card.
 pub fn replay(
-    spec: &CardSpec,
+    spec: &DeviceSpec,
     recording: &Recording,
     bytes: impl Fn(BufferId) -> Bytes,
-) -> Outcome {
+) -> ReplayOutcome {
     let mut replay = Replay::new(spec, recording);
     let failure = replay.run(recording, &bytes).err().map(|(buffer, error)| {
         let refusal = spec.refusal(&error);
         Failure { buffer, refusal }
     });
-    Outcome {
+    ReplayOutcome {
         failure,
-        reserved: Bytes(replay.ledger.peak()),
+        reserved: Bytes(replay.budget.peak()),
         wanted: failure.map(|failure| match failure.refusal {
-            Refusal::Full => Bytes(replay.ledger.wanted()),
-            // See `CardSpec::largest_page`.
+            Refusal::Full => Bytes(replay.budget.wanted()),
+            // See `DeviceSpec::largest_page`.
             Refusal::TooLarge { .. } => bytes(failure.buffer) * 4,
         }),
     }
@@ -56,20 +56,20 @@ pub fn replay(
 
 /// The memory that a card like `spec` ends with, if it begins with `start` and is given as
 /// much more as an allocation lacks, each time that it cannot make room for one.
-pub(crate) fn stretch(spec: &CardSpec, recording: &Recording, start: Bytes) -> Bytes {
+pub(crate) fn replay_growing(spec: &DeviceSpec, recording: &Recording, start: Bytes) -> Bytes {
     let mut replay = Replay::new(spec, recording);
-    replay.ledger.extend(start.0);
-    replay.stretches = true;
+    replay.budget.extend(start.0);
+    replay.grows = true;
     // Where a single allocation is too large for the card, what it had until then will do.
     let _ = replay.run(recording, |buffer| recording.buffer(buffer).bytes);
-    Bytes(replay.ledger.capacity())
+    Bytes(replay.budget.capacity())
 }
 
 struct Replay {
     memory: Box<dyn CardMemory>,
-    ledger: Arc<Ledger>,
+    budget: Arc<MemoryBudget>,
     /// Whether the card is given what it lacks.
-    stretches: bool,
+    grows: bool,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
@@ -77,19 +77,19 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(spec: &CardSpec, recording: &Recording) -> Self {
-        let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
+    fn new(spec: &DeviceSpec, recording: &Recording) -> Self {
+        let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
         let logger = Arc::new(ServerLogger::default());
         Self {
             memory: memory(
                 spec,
-                ledger.clone(),
+                budget.clone(),
                 any_service(),
                 logger,
                 Default::default(),
             ),
-            ledger,
-            stretches: false,
+            budget,
+            grows: false,
             buffers: vec![None; recording.buffers.len()],
             stream: StreamId { value: 0 },
             words: Vec::new(),
@@ -109,11 +109,11 @@ impl Replay {
     fn allocate(&mut self, memory: ManagedMemoryHandle, size: Bytes) -> Result<(), IoError> {
         loop {
             let outcome = self.memory.allocate(memory.clone(), size.0, self.stream);
-            let lacks = self.ledger.wanted() > self.ledger.capacity();
-            if outcome.is_ok() || !self.stretches || !lacks {
+            let lacks = self.budget.wanted() > self.budget.capacity();
+            if outcome.is_ok() || !self.grows || !lacks {
                 return outcome;
             }
-            self.ledger.extend(self.ledger.wanted());
+            self.budget.extend(self.budget.wanted());
         }
     }
 

@@ -1,30 +1,28 @@
 //! The least memory with which a program completes.
 
 use crate::Bytes;
-use crate::card::CardSpec;
 use crate::record::BufferId;
-use crate::replay::{replay, stretch};
+use crate::replay::{replay, replay_growing};
 use crate::run::Simulated;
 
 const MIB: u64 = 1 << 20;
 
-/// The least memory, in whole MiB, with which the program completes on a card like `spec`;
-/// `live` is the most that it has in use at once.
+/// The least memory, in whole MiB, with which the program completes on a card like the one on which it was
+/// `simulated`; `live` is the most that it has in use at once.
 ///
 /// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
 /// without that limit is said then.
-pub(crate) fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> Bytes {
+pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
     let recording = &simulated.recording;
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
     let largest = recording.buffers.iter().map(|buffer| buffer.bytes).max();
-    let spec = CardSpec {
-        largest_binding: spec.largest_binding.max(largest.unwrap_or_default()),
-        ..spec.clone()
-    };
+    let mut spec = simulated.spec.clone();
+    let binding = &mut spec.card.largest_binding;
+    *binding = largest.unwrap_or_default().max(*binding);
     let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
     // A card that grows as it has to usually ends with the answer, so begin there.
     let roomy = card(mib(simulated.reserved).max(1));
-    let guess = mib(stretch(&roomy, recording, live));
+    let guess = mib(replay_growing(&roomy, recording, live));
     // Fewer bytes than are in use cannot do.
     let enough = least(live.0 / MIB, guess, |mib| {
         replay(&card(mib), recording, bytes).wanted.map(self::mib)
@@ -33,9 +31,9 @@ pub(crate) fn required(simulated: &Simulated, spec: &CardSpec, live: Bytes) -> B
 }
 
 impl Simulated {
-    /// The least memory, in whole MiB, with which the program completes on a card like `spec`.
-    pub fn required(&self, spec: &CardSpec) -> Bytes {
-        required(self, spec, self.most_in_use())
+    /// The least memory, in whole MiB, with which the program completes on such a card.
+    pub fn required(&self) -> Bytes {
+        required(self, self.most_in_use())
     }
 }
 
@@ -56,7 +54,7 @@ fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64> + Sync
     match (at, below) {
         (Some(wanted), _) => {
             short = enough;
-            enough = climb(short, wanted, &lacking);
+            enough = double_until(short, wanted, &lacking);
             hint = Some((enough - 1, false));
         }
         (None, Some(_)) => return enough,
@@ -98,7 +96,7 @@ fn with_the_next_below(
 }
 
 /// A number above `short` that lacks nothing: `wanted`, or from there in steps that double.
-fn climb(mut short: u64, wanted: u64, lacking: &impl Fn(u64) -> Option<u64>) -> u64 {
+fn double_until(mut short: u64, wanted: u64, lacking: &impl Fn(u64) -> Option<u64>) -> u64 {
     let mut step = 1;
     let mut enough = wanted.max(short + 1);
     while let Some(wanted) = lacking(enough) {

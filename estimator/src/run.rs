@@ -12,21 +12,22 @@ use serde::{Deserialize, Serialize};
 use crate::Choice;
 use crate::Phase;
 use crate::analysis::Timeline;
-use crate::card::{CardSpec, Shared, SimulatedCard, Trials, configure_cubecl};
+use crate::card::{DeviceSpec, Shared, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
 use crate::record::{Event, Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
-use crate::workbench::Workbench;
+use crate::tuned_devices::TunedDevices;
 use crate::{Bytes, Error};
 use simulated_card::Suspects;
 
 /// The card refused an allocation, so the program is to stop here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
+pub struct Aborted;
 
 /// What the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// Elements that receive a gradient.
     pub trainable: u64,
@@ -102,7 +103,7 @@ impl Run {
     /// # Errors
     ///
     /// The card has refused an allocation: return at once.
-    pub fn end(&mut self, phase: Phase) -> Result<(), Stopped> {
+    pub fn end(&mut self, phase: Phase) -> Result<(), Aborted> {
         // A simulated device has no work of its own that could fail.
         let _ = self.device.sync();
         let pools = pools_of(&self.device);
@@ -125,7 +126,7 @@ impl Run {
             self.step += 1;
         }
         match recording.failure {
-            Some(_) => Err(Stopped),
+            Some(_) => Err(Aborted),
             None => Ok(()),
         }
     }
@@ -170,9 +171,11 @@ impl ModuleVisitor for GradientWalk<'_> {
     }
 }
 
-/// What a program did to a card.
+/// What a program did on a simulated device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Simulated {
+    /// The device.
+    pub spec: DeviceSpec,
     /// Event by event.
     pub recording: Recording,
     /// What its modules hold.
@@ -194,6 +197,7 @@ impl Simulated {
 
 /// A run in which kernels were tuned, on a card with room for everything that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct FirstRun {
     /// The most bytes in use at once.
     pub live_bytes: Bytes,
@@ -220,9 +224,9 @@ pub struct FirstRun {
 /// use burn::module::Module;
 /// use burn::nn::LinearConfig;
 /// use burn::tensor::{FloatDType, Tensor};
-/// use estimator::{CardSpec, Phase, Runtime, simulate};
+/// use estimator::{DeviceSpec, Phase, Runtime, simulate};
 ///
-/// let card = CardSpec::endless(Runtime::Cuda);
+/// let card = DeviceSpec::unlimited(Runtime::Cuda);
 /// let simulated = simulate(card, FloatDType::F32, |run| {
 ///     let device = run.device();
 ///     let layer = LinearConfig::new(1024, 1024).init(&device);
@@ -238,11 +242,11 @@ pub struct FirstRun {
 /// # Ok::<(), estimator::Error>(())
 /// ```
 pub fn simulate(
-    spec: CardSpec,
+    spec: DeviceSpec,
     float: FloatDType,
-    program: impl Fn(&mut Run) -> Result<(), Stopped> + Sync,
+    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
 ) -> Result<Simulated, Error> {
-    Workbench::new(float).simulate(1, spec, program)
+    TunedDevices::new(float).simulate(1, spec, program)
 }
 
 /// Held while a program runs on burn with fusion: its autodiff drops the graphs of all devices
@@ -254,7 +258,7 @@ static FUSED: Mutex<()> = Mutex::new(());
 pub(crate) fn run(
     card: &SimulatedCard,
     device: Device,
-    program: &(impl Fn(&mut Run) -> Result<(), Stopped> + Sync),
+    program: &(impl Fn(&mut Run) -> Result<(), Aborted> + Sync),
     trials: Trials,
 ) -> Result<Simulated, Error> {
     let _alone =
@@ -289,9 +293,10 @@ pub(crate) fn run(
         }
     };
     let simulated = Simulated {
+        spec: card.shared().spec.clone(),
         recording: card.take_recording(),
         parameters,
-        reserved: Bytes(card.shared().ledger.peak()),
+        reserved: Bytes(card.shared().budget.peak()),
         first_run: None,
         choices: card.shared().choices(),
     };

@@ -40,7 +40,7 @@ const PHASES: [Phase; 5] = [
 /// The recording of a program that does `acts`; its phases come in the usual order.
 fn recording(acts: &[Act]) -> Recording {
     let mut recording = Recording::default();
-    recording.kernels.push("kernel");
+    recording.kernels.push("kernel".into());
     let mut live: Vec<BufferId> = Vec::new();
     let mut phase = 0;
     for act in acts {
@@ -260,7 +260,7 @@ proptest! {
             .map(|position| timeline.breakdown(&recording, &lifetimes, &categories, position))
             .collect();
         let at = |position: usize| {
-            let past = history.moments.iter().take_while(|moment| moment.position <= position);
+            let past = history.samples.iter().take_while(|moment| moment.position <= position);
             past.last().map(|moment| moment.in_use).unwrap_or_default()
         };
         for (position, instant) in instants.iter().enumerate() {
@@ -273,12 +273,12 @@ proptest! {
             prop_assert!(step.contains(&position) || position == step.end);
         }
         let all = 0..recording.events.len();
-        let thinned = history.thinned(all, parts);
-        prop_assert!(thinned.windows(2).all(|pair| pair[0].position <= pair[1].position));
-        prop_assert!(thinned.iter().all(|moment| at(moment.position) == moment.in_use || moment.position == 0));
-        prop_assert!(thinned.len() <= 1 + 10 * parts);
+        let downsample = history.downsample(all, parts);
+        prop_assert!(downsample.windows(2).all(|pair| pair[0].position <= pair[1].position));
+        prop_assert!(downsample.iter().all(|moment| at(moment.position) == moment.in_use || moment.position == 0));
+        prop_assert!(downsample.len() <= 1 + 10 * parts);
         let most = |of: &dyn Fn(&Breakdown) -> Bytes| {
-            let kept = thinned.iter().map(|moment| of(&moment.in_use)).max();
+            let kept = downsample.iter().map(|moment| of(&moment.in_use)).max();
             (kept, instants.iter().map(of).max())
         };
         let (kept, known) = most(&Breakdown::total);

@@ -1,18 +1,23 @@
 //! What would make a job fit: changes of it, each simulated.
 
-use estimator::{Bytes, CardSpec, Estimate, LargestFit, largest_fit};
-use model_zoo::{BaseFormat, Input, Job, LoraRequest, Model, OptimizerKind, Precision, Request};
+use estimator::{
+    Bytes, DeviceSpec, Estimate, LargestFit, Predictor, Program, largest_fit, parallel_map,
+};
+use model_zoo::{
+    BaseFormat, Input, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ask::{Ask, Card};
-use crate::fits::fitting;
-use crate::parallel;
+use crate::gpu_search::fitting_gpus;
+use crate::input_options::SizeOption;
 use crate::report::GpuName;
-use crate::step::{AnyBatch, forecast, simulate_step};
-use crate::trouble::Trouble;
+use crate::resolve::{Card, ResolvedRequest};
+use crate::step::training_job;
+use crate::user_error::UserError;
 
 /// Changes to a job, the best first.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Advice {
     /// The card that it is to fit on.
     pub gpu: GpuName,
@@ -23,7 +28,7 @@ pub struct Advice {
 }
 
 /// One change that helps.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Change {
     /// In words.
     pub what: String,
@@ -90,7 +95,7 @@ const MOST_PARTS: u64 = 32;
 /// recipes since (Hu et al. 2021, arXiv 2106.09685).
 const RANK: usize = 8;
 
-/// What would make the job of `ask` fit on `card`. `layers` are the paths of its layers with
+/// What would make the job of `request` fit on `card`. `layers` are the paths of its layers with
 /// parameters, in the order in which they are used.
 ///
 /// A change that cannot be simulated, or with which no larger batch fits, is left out.
@@ -99,15 +104,19 @@ const RANK: usize = 8;
 ///
 /// The job itself cannot be simulated.
 pub fn advise<M: Model + Sync>(
-    ask: &Ask<M>,
+    request: &ResolvedRequest<M>,
     card: &Card,
     layers: &[String],
     goal: Goal,
 ) -> Result<Advice, estimator::Error> {
-    let adviser = Adviser { ask, card, goal };
-    let now = adviser.largest(&ask.job)?;
+    let adviser = Adviser {
+        request,
+        card,
+        goal,
+    };
+    let now = adviser.largest(&request.job)?;
     let candidates = adviser.candidates(layers);
-    let mut changes: Vec<Change> = parallel::each(&candidates, |candidate| {
+    let mut changes: Vec<Change> = parallel_map(&candidates, |candidate| {
         let largest = adviser.largest(&candidate.job).ok()?;
         let helps = largest.batch > now.batch;
         helps.then(|| adviser.change(candidate, &largest)).flatten()
@@ -137,25 +146,25 @@ pub fn trained(estimate: &Estimate) -> Vec<String> {
 }
 
 /// Advice was asked for without a card.
-pub fn needs_card() -> Trouble {
-    Trouble::new("--advise needs a card that the job is to fit on")
+pub fn needs_card() -> UserError {
+    UserError::new("--advise needs a card that the job is to fit on")
         .hint("add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards")
 }
 
 struct Adviser<'a, M> {
-    ask: &'a Ask<M>,
+    request: &'a ResolvedRequest<M>,
     card: &'a Card,
     goal: Goal,
 }
 
 impl<M: Model + Sync> Adviser<'_, M> {
     fn largest(&self, job: &Job) -> Result<LargestFit, estimator::Error> {
-        largest(&self.ask.model, job, &self.card.spec)
+        largest(&self.request.model, job, &self.card.device)
     }
 
     /// Changes of one thing each.
     fn candidates(&self, layers: &[String]) -> Vec<Candidate> {
-        let job = &self.ask.job;
+        let job = &self.request.job;
         let mut all = Vec::new();
         let narrower: &[(Precision, &str)] = match job.precision {
             Precision::Fp32 => &[
@@ -221,7 +230,10 @@ impl<M: Model + Sync> Adviser<'_, M> {
             }
         }
         let last = parts.pop()?;
-        if parts.is_empty() || !self.ask.job.freeze.is_empty() || self.ask.job.lora.is_some() {
+        if parts.is_empty()
+            || !self.request.job.freeze.is_empty()
+            || self.request.job.lora.is_some()
+        {
             return None;
         }
         let flags: Vec<_> = parts
@@ -230,7 +242,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             .collect();
         let job = Job {
             freeze: parts,
-            ..self.ask.job.clone()
+            ..self.request.job.clone()
         };
         let what = format!("only `{last}` trained");
         Some(Candidate::new(what, flags.join(" "), job))
@@ -238,7 +250,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
 
     /// Low-rank adapters in place of the weights.
     fn adapters(&self) -> Option<Candidate> {
-        let job = &self.ask.job;
+        let job = &self.request.job;
         if job.lora.is_some() {
             return None;
         }
@@ -251,10 +263,10 @@ impl<M: Model + Sync> Adviser<'_, M> {
             ..Request::default()
         };
         let job = Job {
-            lora: request.resolve(&self.ask.model).ok()?.lora,
+            lora: request.resolve(&self.request.model).ok()?.lora,
             ..job.clone()
         };
-        self.ask.model.check(&job).ok()?;
+        self.request.model.check(&job).ok()?;
         let what = "low-rank adapters trained in place of the weights";
         Some(Candidate::new(what, format!("--lora {RANK}"), job))
     }
@@ -262,7 +274,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
     /// The largest image and sequence, in eighths of what they are, with which it fits; half of
     /// it where the most is asked for, or where none fits.
     fn smaller(&self, now: &LargestFit) -> Vec<Change> {
-        let job = &self.ask.job;
+        let job = &self.request.job;
         let images = job.input.image.map(|[height, width]| {
             Box::new(move |eighths: usize| {
                 // Networks halve their images again and again.
@@ -275,7 +287,11 @@ impl<M: Model + Sync> Adviser<'_, M> {
                     image: Some(image),
                     ..job.input
                 };
-                ("a smaller image", image_flag(image), input)
+                (
+                    "a smaller image",
+                    size_flag(InputSize::Image, &input),
+                    input,
+                )
             }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
         });
         let sequences = job.input.seq.map(|seq| {
@@ -286,8 +302,9 @@ impl<M: Model + Sync> Adviser<'_, M> {
                     src_seq: job.input.src_seq.map(part),
                     ..job.input
                 };
-                let source = input.src_seq.map(|size| format!("--src-seq {size} "));
-                let flags = format!("{}--seq {}", source.unwrap_or_default(), part(seq));
+                let sizes = [InputSize::SrcSeq, InputSize::Seq];
+                let flags = sizes.map(|size| size_flag(size, &input)).join(" ");
+                let flags = flags.trim_start().to_string();
                 ("shorter sequences", flags, input)
             }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
         });
@@ -305,7 +322,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
                         input,
                         ..job.clone()
                     };
-                    if input == self.ask.job.input || self.ask.model.check(&job).is_err() {
+                    if input == self.request.job.input || self.request.model.check(&job).is_err() {
                         continue;
                     }
                     let candidate = Candidate::new(what, flags, job);
@@ -324,7 +341,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
 
     /// The same batch in parts whose gradients are added up.
     fn parts(&self, now: &LargestFit) -> Option<Change> {
-        let job = &self.ask.job;
+        let job = &self.request.job;
         if self.goal == Goal::Most || now.batch >= job.batch as u64 {
             return None;
         }
@@ -337,7 +354,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         let largest = self.largest(&in_parts(1, 2)).ok()?;
         let wanted = job.batch as u64;
         let parts = wanted.div_ceil(largest.batch.max(1));
-        let accepted = |batch: &u64| self.ask.model.check(&in_parts(*batch, parts)).is_ok();
+        let accepted = |batch: &u64| self.request.model.check(&in_parts(*batch, parts)).is_ok();
         let batch = (wanted.div_ceil(parts)..=largest.batch).find(accepted)?;
         if parts > MOST_PARTS {
             return None;
@@ -356,22 +373,25 @@ impl<M: Model + Sync> Adviser<'_, M> {
     fn least_card(&self, now: &LargestFit) -> Option<Change> {
         let job = Job {
             batch: match self.goal {
-                Goal::Batch => self.ask.job.batch,
+                Goal::Batch => self.request.job.batch,
                 Goal::Most => now.next as usize,
             },
-            ..self.ask.job.clone()
+            ..self.request.job.clone()
         };
         if now.batch >= job.batch as u64 {
             return None;
         }
-        let (cards, _) = fitting(&self.ask.model, &job, self.ask.runtime);
+        let (cards, _) = fitting_gpus(&self.request.model, &job, self.request.runtime);
         let least = cards.first()?;
-        let card = Card::of(estimator::Gpu::find(least.handle).ok()?, self.ask.runtime);
-        let largest = largest(&self.ask.model, &job, &card.spec).ok()?;
+        let card = Card::of(
+            estimator::Gpu::find(least.alias).ok()?,
+            self.request.runtime,
+        );
+        let largest = largest(&self.request.model, &job, &card.device).ok()?;
         let what = format!("the least card that does: {}", least.gpu.name);
-        let candidate = Candidate::new(what, format!("--gpu {}", least.handle), job);
+        let candidate = Candidate::new(what, format!("--gpu {}", least.alias), job);
         let adviser = Adviser {
-            ask: self.ask,
+            request: self.request,
             card: &card,
             goal: Goal::Batch,
         };
@@ -384,13 +404,12 @@ impl<M: Model + Sync> Adviser<'_, M> {
     /// What `candidate` takes, of which `largest` is the largest batch.
     fn change(&self, candidate: &Candidate, largest: &LargestFit) -> Option<Change> {
         let (batch, estimate) = match (self.goal, &largest.at_max) {
-            (Goal::Most, Some(at_max)) => (largest.batch, Estimate::of(at_max, &self.card.spec)),
+            (Goal::Most, Some(at_max)) => (largest.batch, at_max.estimate().ok()?),
             _ => {
-                let endless = self.card.spec.without_limit();
-                let simulated =
-                    simulate_step(&self.ask.model, &candidate.job, endless.clone()).ok()?;
                 let batch = candidate.job.batch as u64;
-                (batch, Estimate::of(&simulated, &endless))
+                let program = training_job(&self.request.model, &candidate.job);
+                let simulated = program.simulate_unlimited(batch, &self.card.device);
+                (batch, simulated.ok()?.estimate().ok()?)
             }
         };
         Some(Change {
@@ -409,16 +428,15 @@ impl<M: Model + Sync> Adviser<'_, M> {
 fn largest<M: Model + Sync>(
     model: &M,
     job: &Job,
-    spec: &CardSpec,
+    device: &DeviceSpec,
 ) -> Result<LargestFit, estimator::Error> {
-    let program = AnyBatch::new(model, job);
-    let forecast = forecast(&program, spec)?;
-    largest_fit(&program, forecast.as_ref(), spec)
+    let program = training_job(model, job).without_first_runs();
+    let predictor = Predictor::learn(&program, device)?;
+    largest_fit(&program, predictor.as_ref(), device)
 }
 
-fn image_flag([height, width]: [usize; 2]) -> String {
-    match height == width {
-        true => format!("--image {height}"),
-        false => format!("--image {height}x{width}"),
-    }
+/// What to type for a size of `input`; nothing for one that it does not have.
+fn size_flag(size: InputSize, input: &Input) -> String {
+    let value = input.get(size);
+    value.map_or_else(String::new, |value| SizeOption::of(size).typed(value))
 }

@@ -52,7 +52,7 @@ pub struct Cache {
 }
 
 /// What a cache holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema, Serialize)]
 pub struct Contents {
     /// Answers.
     pub entries: u64,

@@ -1,10 +1,12 @@
-//! The command line, as it is typed. [`crate::ask`] turns it into plain values; nothing after
+//! The command line, as it is typed. [`crate::resolve`] turns it into plain values; nothing after
 //! that knows clap.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+
+use crate::input_options::TypedSizes;
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
 /// the memory go?
@@ -42,9 +44,6 @@ pub enum Command {
     Completions(Completions),
     /// The manual page, in the format of man
     Man(Man),
-    /// A page of docs/ that is made by running the program
-    #[command(hide = true)]
-    Page(Page),
 }
 
 /// `cache`.
@@ -73,29 +72,6 @@ pub struct Man {
     pub command: Option<String>,
 }
 
-/// `page`.
-#[derive(Debug, Args)]
-pub struct Page {
-    /// Which
-    #[arg(value_enum)]
-    pub page: PageName,
-}
-
-/// A page of `docs/` that is made by running the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PageName {
-    /// `docs/accuracy.md`, from the records of measurements
-    Accuracy,
-    /// `batch_sizes.md`
-    BatchSizes,
-    /// `fit-check/data/configurations.jsonl`: the rows of the configuration that this is built in
-    Configurations,
-    /// `published.md`
-    Published,
-    /// `zoo.md`
-    Zoo,
-}
-
 /// `estimate`.
 #[derive(Debug, Args)]
 pub struct Estimate {
@@ -118,7 +94,7 @@ pub struct Estimate {
     pub kernels: bool,
     /// Where pictures of it go.
     #[command(flatten)]
-    pub pictures: Pictures,
+    pub plots: PlotFiles,
     /// Say what would make it fit, each change simulated: always, never, auto (where it does not
     /// fit, how to ask for it)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
@@ -133,7 +109,7 @@ pub struct Estimate {
 
 /// Where pictures of a step go.
 #[derive(Debug, Args)]
-pub struct Pictures {
+pub struct PlotFiles {
     /// Write a page for a browser: memory over the step, layers, assumptions
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -186,13 +162,6 @@ pub struct Table {
     /// least usable cards sold with 8, 12, 16, 24, 48 and 80 GB]
     #[arg(long, value_name = "CARDS")]
     pub gpus: Option<String>,
-    /// Show the largest power of two that is no more, as such tables do
-    #[arg(long)]
-    pub powers_of_two: bool,
-    /// Order: model (by name), batch (largest in the last column first), memory (columns, least
-    /// usable first); repeatable [default: as typed]
-    #[arg(long, value_name = "KEY")]
-    pub sort: Vec<String>,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -349,38 +318,25 @@ pub struct Job {
 }
 
 /// How a model is trained.
-#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+#[derive(Clone, Debug, Args)]
 pub struct Step {
     /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
     #[arg(long, default_value = "fp32", value_name = "FORMAT")]
     pub precision: String,
     /// Everything else.
     #[command(flatten)]
-    #[serde(flatten)]
     pub options: Options,
 }
 
 /// How a model is trained, but for its number formats.
-#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+#[derive(Clone, Debug, Args)]
 pub struct Options {
     /// sgd, momentum, adam, adamw, … [default: that of the published recipe]
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
-    /// Image size in pixels: SIZE or HEIGHTxWIDTH
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub image: Option<String>,
-    /// Tokens in a sequence
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub seq: Option<String>,
-    /// Tokens in a source sequence
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub src_seq: Option<String>,
-    /// Classes of the output
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub classes: Option<String>,
-    /// Words in the vocabulary
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub vocab: Option<String>,
+    /// Sizes of a sample.
+    #[command(flatten)]
+    pub sizes: TypedSizes,
     /// Batches whose gradients are added up before each optimizer step
     #[arg(long, value_name = "K", allow_hyphen_values = true)]
     pub accumulate: Option<String>,
@@ -406,23 +362,6 @@ pub struct Options {
     pub lora_base: String,
 }
 
-impl Options {
-    /// These, and where one is not given that of `base`.
-    pub fn over(&self, base: &Self) -> Self {
-        let typed = self.clone();
-        let base = base.clone();
-        Self {
-            optimizer: typed.optimizer.or(base.optimizer),
-            image: typed.image.or(base.image),
-            seq: typed.seq.or(base.seq),
-            src_seq: typed.src_seq.or(base.src_seq),
-            classes: typed.classes.or(base.classes),
-            vocab: typed.vocab.or(base.vocab),
-            ..typed
-        }
-    }
-}
-
 /// Cards, simulated.
 #[derive(Debug, Args)]
 pub struct Cards {
@@ -441,7 +380,7 @@ pub struct Cards {
 }
 
 /// Where the answer goes, and how it looks.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Output {
     /// How the answer looks
     #[arg(long, value_enum, default_value_t = Format::Table)]

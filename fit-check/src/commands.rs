@@ -1,23 +1,22 @@
 //! What each command does.
 
-mod cache;
+pub mod cache;
 mod estimate;
 mod gpus;
 mod max_batch;
 mod models;
-pub mod page;
 mod run;
 mod shell;
-mod table;
+pub mod table;
 mod verify;
 
 use std::process::ExitCode;
 
 use model_zoo::Model;
 
-use crate::ask::{Ask, Batch};
 use crate::cli::{Cli, Command};
 use crate::measure;
+use crate::resolve::{Batch, ResolvedRequest};
 
 /// It fits, or it is done.
 pub const FITS: u8 = 0;
@@ -47,7 +46,6 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Cache(raw) => cache::run(&raw)?,
         Command::Completions(raw) => shell::completions(&raw)?,
         Command::Man(raw) => shell::man(&raw)?,
-        Command::Page(raw) => page::run(&raw)?,
     };
     Ok(ExitCode::from(status))
 }
@@ -60,12 +58,14 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 /// It could not be told: bad input, or a fault.
 pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode> {
     let status = match &cli.command {
-        Command::Estimate(raw) if raw.job.model == model.name() => {
-            estimate::answer(raw, &Ask::of(model, &raw.job, estimate::batch(raw))?)?
-        }
-        Command::MaxBatch(raw) if raw.job.model == model.name() => {
-            max_batch::answer(raw, &Ask::of(model, &raw.job, Batch::default())?)?
-        }
+        Command::Estimate(raw) if raw.job.model == model.name() => estimate::answer(
+            raw,
+            &ResolvedRequest::of(model, &raw.job, estimate::batch(raw))?,
+        )?,
+        Command::MaxBatch(raw) if raw.job.model == model.name() => max_batch::answer(
+            raw,
+            &ResolvedRequest::of(model, &raw.job, Batch::default())?,
+        )?,
         _ => return run(cli),
     };
     Ok(ExitCode::from(status))

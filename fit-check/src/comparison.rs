@@ -2,12 +2,13 @@
 
 use estimator::record::{BufferId, Pools, Role};
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Mark, Measurement, Purpose, Roles, Sampled};
+use crate::measure::{Mark, Measurement, Purpose, Readings, Roles};
 
 /// What a job took, estimated or measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Figures {
     /// The most in use at the end of a phase.
     pub live_bytes: Bytes,
@@ -21,7 +22,7 @@ pub struct Figures {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
     /// Of an estimate, the least and the most that they hold at any time, by how far the device's
-    /// thread is behind the program ([`estimator::Pace`]); none where there was no need to know.
+    /// thread is behind the program ([`estimator::QueueLag`]); none where there was no need to know.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_range: Option<Range>,
     /// The most that the whole device held, where that is known.
@@ -32,7 +33,7 @@ pub struct Figures {
 }
 
 /// The least and the most of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Range {
     /// The least.
     pub least: Bytes,
@@ -91,7 +92,7 @@ impl Figures {
     /// Whether `measured` reserved, at the end of every phase and at most, what this estimate says.
     pub fn covers_reserved(&self, measured: &Self) -> bool {
         let phases = self
-            .beside(measured)
+            .zip_phases(measured)
             .all(|(e, m)| e.reserved_near(m.reserved_bytes) == m.reserved_bytes);
         let peak = measured
             .peak_reserved_bytes
@@ -121,7 +122,7 @@ impl Figures {
     }
 
     /// The phases of this estimate, each beside that of `measured`, as far as both go.
-    pub fn beside<'a>(
+    pub fn zip_phases<'a>(
         &'a self,
         measured: &'a Self,
     ) -> impl Iterator<Item = (&'a PhaseFigures, &'a PhaseFigures)> {
@@ -130,7 +131,7 @@ impl Figures {
 }
 
 /// What there was at the end of a phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct PhaseFigures {
     /// Which phase.
     pub phase: Phase,
@@ -158,7 +159,7 @@ pub struct PhaseFigures {
 }
 
 /// One side's view of a mark.
-struct Seen {
+struct PhaseEnd {
     phase: Phase,
     step: usize,
     pools: Pools,
@@ -176,7 +177,7 @@ impl Figures {
             .marks
             .iter()
             .zip(phases)
-            .map(|(mark, phase)| Seen {
+            .map(|(mark, phase)| PhaseEnd {
                 phase: mark.phase,
                 step: mark.step,
                 pools: mark.pools,
@@ -196,7 +197,7 @@ impl Figures {
         let marks = &run.marks;
         let sampled = sampled.iter().map(|mark| mark.sampled);
         let seen = marks.iter().zip(sampled.chain(std::iter::repeat(None)));
-        let seen = seen.map(|(mark, sampled): (&Mark, Option<Sampled>)| Seen {
+        let seen = seen.map(|(mark, sampled): (&Mark, Option<Readings>)| PhaseEnd {
             phase: mark.phase,
             step: mark.step,
             pools: mark.pools,
@@ -210,7 +211,7 @@ impl Figures {
         }
     }
 
-    fn new(marks: impl Iterator<Item = Seen>, device_bytes: Option<Bytes>) -> Self {
+    fn new(marks: impl Iterator<Item = PhaseEnd>, device_bytes: Option<Bytes>) -> Self {
         // What is in use at the end of a step and has no name is what the optimizer keeps.
         let mut optimizer = Bytes::ZERO;
         let phases: Vec<_> = marks
@@ -276,7 +277,7 @@ fn roles(simulated: &Simulated, said: &[(BufferId, Role)]) -> Roles {
 
 /// How far an estimate is from a measurement, relative to the measurement: below zero where
 /// the estimate is too low.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Errors {
     /// Of the most in use at the end of a phase.
     pub live: f64,
@@ -302,7 +303,7 @@ pub struct Errors {
 impl Errors {
     /// Of `estimated` against `measured`.
     pub fn of(estimated: &Figures, measured: &Figures) -> Self {
-        let phases = || estimated.beside(measured);
+        let phases = || estimated.zip_phases(measured);
         let worst = phases()
             .map(|(estimated, measured)| relative(estimated.live_bytes, measured.live_bytes));
         let within = phases().filter_map(|(estimated, measured)| {

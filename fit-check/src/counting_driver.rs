@@ -14,13 +14,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use estimator::{Bytes, CardSpec};
+use estimator::{Bytes, DeviceSpec};
 use tempfile::TempDir;
 
-pub use self::journal::{Journal, Moment, Refusal, Usage};
+pub use self::journal::{CallPosition, Journal, Refusal, Usage};
 pub use self::program::{Ended, run};
-pub use self::report::{CardUsage, RunReport};
-use crate::trouble::Trouble;
+pub use self::report::{CardUsage, ProgramMemoryReport};
+use crate::user_error::UserError;
 
 /// The driver: `estimator/counting-driver`, compiled by `build.rs`.
 #[cfg(counting_driver)]
@@ -51,7 +51,7 @@ pub const UNLIMITED: Bytes = Bytes(1 << 50);
 #[derive(Debug)]
 pub struct CountingDriver {
     folder: TempDir,
-    cards: Vec<CardSpec>,
+    cards: Vec<DeviceSpec>,
 }
 
 impl CountingDriver {
@@ -61,10 +61,10 @@ impl CountingDriver {
     /// # Errors
     ///
     /// The system is not Linux, or there is no folder for it.
-    pub fn new(cards: &[CardSpec], launch_delay: Duration) -> anyhow::Result<Self> {
+    pub fn new(cards: &[DeviceSpec], launch_delay: Duration) -> anyhow::Result<Self> {
         let Some(library) = LIBRARY else {
             return Err(
-                Trouble::new("CUDA's runtime can be run without a GPU only on Linux")
+                UserError::new("CUDA's runtime can be run without a GPU only on Linux")
                     .hint("`fit-check max-batch` and `estimate` answer on every system")
                     .into(),
             );
@@ -99,7 +99,8 @@ impl CountingDriver {
             self.path("journal").display(),
             launch_delay.as_micros()
         );
-        for card in &self.cards {
+        for device in &self.cards {
+            let card = &device.card;
             let total = card.total.unwrap_or(UNLIMITED);
             let _ = write!(
                 text,
@@ -108,9 +109,9 @@ impl CountingDriver {
                 card.name,
                 card.compute_capability,
                 card.multiprocessors,
-                card.shared_memory_per_block(),
+                device.shared_memory_per_block(),
                 total.0,
-                card.taken.0
+                card.overhead.0
             );
         }
         text

@@ -1,30 +1,30 @@
 //! The pieces of the program `fit-check`.
 
 pub mod advice;
-mod again;
-pub mod ask;
 pub mod cache;
 pub mod cargo;
+mod child_process;
 pub mod cli;
 pub mod commands;
 pub mod comparison;
 pub mod counting_driver;
-pub mod fits;
+pub mod gpu_search;
+pub mod input_options;
 mod interrupt;
-mod kernels;
 pub mod lower_bound;
 pub mod measure;
+pub mod model_source;
 pub mod output;
-pub mod own;
-mod parallel;
-pub mod picture;
+pub mod plots;
 pub mod preset;
 pub mod program;
 mod progress;
 pub mod records;
 pub mod report;
+pub mod resolve;
+pub mod schema;
 mod step;
 pub mod table;
-pub mod trouble;
+pub mod user_error;
 
-pub use step::{STEPS, Watched, simulate_step, simulate_step_on, training_device};
+pub use step::{STEPS, SimulatedObserver, simulate_step, training_device, training_job};

@@ -2,18 +2,19 @@
 //! at least.
 
 use estimator::record::Event;
-use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, parallel_map};
 use model_zoo::{Job, Model, OptimizerKind, Precision, Weights};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ask::{Ask, Card};
-use crate::own::{Checkpoint, Origin, Subject, Sum};
-use crate::report::{Asked, GpuName};
-use crate::trouble::Trouble;
-use crate::{parallel, simulate_step};
+use crate::model_source::{AnyModel, Checkpoint, Origin, Sum};
+use crate::report::{GpuName, JobInfo};
+use crate::resolve::{Card, ResolvedRequest};
+use crate::simulate_step;
+use crate::user_error::UserError;
 
 /// Tensors of a file, counted.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Part {
     /// What they have in common: a type, or the beginning of their names.
     pub name: String,
@@ -37,7 +38,7 @@ impl From<(String, Sum)> for Part {
 }
 
 /// What is on the card when the backward pass of a step has ended, but for its activations.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Held {
     /// Weights, trained and frozen.
     pub weights_bytes: Bytes,
@@ -54,7 +55,7 @@ pub struct Held {
 }
 
 /// Whether weights fit on a card.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Bound {
     /// The card.
     pub gpu: GpuName,
@@ -66,11 +67,11 @@ pub struct Bound {
 }
 
 /// The answer of `estimate` for weights alone.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LowerBound {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// Why the configuration beside the weights was of no use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
@@ -91,23 +92,23 @@ pub struct LowerBound {
 }
 
 impl LowerBound {
-    /// Runs the step that `ask` describes, with the weights of `checkpoint`.
+    /// Runs the step that `request` describes, with the weights of `checkpoint`.
     ///
     /// # Errors
     ///
     /// The step failed, or a card does not offer its number format.
-    pub fn of(ask: &Ask, checkpoint: &Checkpoint) -> Result<Self, Trouble> {
-        let figures = Figures::of(ask, &ask.job)?;
-        let master = master_copies(ask)?;
-        let mut cards = Vec::with_capacity(ask.cards.len());
-        for card in &ask.cards {
-            cards.push(bound(ask, card, figures.at_least)?);
+    pub fn of(request: &ResolvedRequest, checkpoint: &Checkpoint) -> Result<Self, UserError> {
+        let figures = Figures::of(request, &request.job)?;
+        let master = master_copies(request)?;
+        let mut cards = Vec::with_capacity(request.cards.len());
+        for card in &request.cards {
+            cards.push(bound(request, card, figures.at_least)?);
         }
         let held = figures.held;
         let parts = |sums: Vec<(String, Sum)>| sums.into_iter().map(Part::from).collect();
         Ok(Self {
-            asked: Asked::new(ask, None),
-            unsupported: ask.origin.unsupported.clone(),
+            asked: JobInfo::new(request, None),
+            unsupported: request.origin.unsupported.clone(),
             dtypes: parts(checkpoint.by_dtype()),
             modules: parts(checkpoint.by_module()),
             trainable: figures.trainable,
@@ -143,9 +144,9 @@ const MANY: usize = 1_000;
 const MOST_KINDS: usize = 1_000;
 
 /// The weights of `model`, if they are too many for a step with all of them.
-fn many(model: &Subject) -> Option<&Weights> {
+fn many(model: &AnyModel) -> Option<&Weights> {
     match model {
-        Subject::Weights(weights) if weights.tensors() > MANY => Some(weights),
+        AnyModel::Weights(weights) if weights.tensors() > MANY => Some(weights),
         _ => None,
     }
 }
@@ -159,14 +160,14 @@ struct Figures {
 }
 
 impl Figures {
-    /// Runs the step of `job` with the weights of `ask`.
-    fn of(ask: &Ask, job: &Job) -> Result<Self, Trouble> {
-        let Some(weights) = many(&ask.model) else {
-            return Self::run(&ask.model, job, ask);
+    /// Runs the step of `job` with the weights of `request`.
+    fn of(request: &ResolvedRequest, job: &Job) -> Result<Self, UserError> {
+        let Some(weights) = many(&request.model) else {
+            return Self::run(&request.model, job, request);
         };
         let kinds = weights.kinds(&job.freeze);
         if kinds.len() > MOST_KINDS {
-            return Err(Trouble::new(format!(
+            return Err(UserError::new(format!(
                 "{} has {} tensors of {} shapes",
                 weights.name(),
                 weights.tensors(),
@@ -176,11 +177,15 @@ impl Figures {
                 "no network is known that has more than {MOST_KINDS}: is it one?"
             )));
         }
-        Self::sum(&kinds, job, ask)
+        Self::sum(&kinds, job, request)
     }
 
-    fn run(model: &(impl Model + Sync), job: &Job, ask: &Ask) -> Result<Self, Trouble> {
-        let simulated = simulate_step(model, job, ask.endless())?;
+    fn run(
+        model: &(impl Model + Sync),
+        job: &Job,
+        request: &ResolvedRequest,
+    ) -> Result<Self, UserError> {
+        let simulated = simulate_step(model, job, request.unlimited())?;
         let analysis = Analysis::of(&simulated.recording);
         let peak = analysis.timeline.peak(&simulated.recording);
         Ok(Self {
@@ -193,8 +198,12 @@ impl Figures {
 
     /// One tensor of each kind is run. What is held of it is held of each; what the optimizer
     /// needs in between of one after the other is left out, so that it is a bound all the same.
-    fn sum(kinds: &[(Weights, u64)], job: &Job, ask: &Ask) -> Result<Self, Trouble> {
-        let each = parallel::each(kinds, |(weights, _)| Self::run(weights, job, ask));
+    fn sum(
+        kinds: &[(Weights, u64)],
+        job: &Job,
+        request: &ResolvedRequest,
+    ) -> Result<Self, UserError> {
+        let each = parallel_map(kinds, |(weights, _)| Self::run(weights, job, request));
         let mut all = Self {
             trainable: 0,
             frozen: 0,
@@ -230,24 +239,24 @@ fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
 }
 
 /// The fp32 copies of 16-bit weights: what an optimizer that remembers nothing leaves.
-fn master_copies(ask: &Ask) -> Result<Bytes, Trouble> {
-    if ask.job.precision != Precision::Mixed {
+fn master_copies(request: &ResolvedRequest) -> Result<Bytes, UserError> {
+    if request.job.precision != Precision::Mixed {
         return Ok(Bytes::ZERO);
     }
     let forgetful = Job {
         optimizer: OptimizerKind::Sgd,
-        ..ask.job.clone()
+        ..request.job.clone()
     };
-    Ok(Figures::of(ask, &forgetful)?.held.optimizer)
+    Ok(Figures::of(request, &forgetful)?.held.optimizer)
 }
 
 /// Whether the weights fit on `card`: if they are not more than it has, the step is run there,
 /// with its memory in force, unless there are too many.
-fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
-    let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
+fn bound(request: &ResolvedRequest, card: &Card, at_least: Bytes) -> Result<Bound, UserError> {
+    let available = card.device.available().unwrap_or(Bytes(u64::MAX));
     let may_fit = at_least <= available
-        && (many(&ask.model).is_some()
-            || simulate_step(&ask.model, &ask.job, card.spec.clone())?
+        && (many(&request.model).is_some()
+            || simulate_step(&request.model, &request.job, card.device.clone())?
                 .outcome()
                 .is_ok());
     Ok(Bound {
@@ -265,8 +274,8 @@ fn bound(ask: &Ask, card: &Card, at_least: Bytes) -> Result<Bound, Trouble> {
 /// # Errors
 ///
 /// Only weights are known.
-pub fn need_network(model: &Subject, origin: &Origin, command: &str) -> Result<(), Trouble> {
-    let Subject::Weights(weights) = model else {
+pub fn need_network(model: &AnyModel, origin: &Origin, command: &str) -> Result<(), UserError> {
+    let AnyModel::Weights(weights) = model else {
         return Ok(());
     };
     let why = match &origin.unsupported {
@@ -274,7 +283,7 @@ pub fn need_network(model: &Subject, origin: &Origin, command: &str) -> Result<(
         None => format!("{} has no config.json", weights.name()),
     };
     Err(
-        Trouble::new(format!("{command} needs a network, and {why}"))
+        UserError::new(format!("{command} needs a network, and {why}"))
             .hint("`fit-check estimate` tells what the weights take at least"),
     )
 }

@@ -8,23 +8,23 @@ mod ballast;
 mod child;
 mod devices;
 mod driver;
+mod observer;
 mod parent;
 mod process;
 mod sampler;
-mod watch;
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use estimator::record::Pools;
 use estimator::{Bytes, DeviceDescription, Tuning};
+use model_zoo::Request;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cli;
-
 pub use child::run as run_child;
-pub use devices::{DeviceKind, DeviceName, DeviceReport, Driven, Found};
-pub use parent::{Held, Setup, list};
+pub use devices::{Backend, DeviceKind, DeviceName, DeviceReport, Found};
+pub use parent::{MemoryHold, Setup, list};
 
 /// What the other process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,10 +44,8 @@ enum Task {
 pub struct Training {
     /// The model, as it was typed.
     pub model: String,
-    /// How it is trained, as it was typed.
-    pub step: cli::Step,
-    /// Samples in a batch.
-    pub batch: usize,
+    /// How it is trained, and with how many samples.
+    pub request: Request,
     /// Whether kernels are launched.
     pub mode: Mode,
     /// Whether the pools are asked all the time for the most that they hold within a phase;
@@ -60,7 +58,7 @@ pub struct Training {
 }
 
 /// How a step is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Mode {
@@ -74,7 +72,7 @@ pub enum Mode {
 /// What the other process says, one line each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Said {
+enum Message {
     /// All devices.
     Found(Vec<Found>),
     /// There is no such device.
@@ -114,7 +112,7 @@ pub struct Mark {
     /// What the program says of its tensors.
     pub said: Roles,
     /// The most in use that was seen within the phase, if the pools were asked all the time.
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<Readings>,
     /// Host memory of the process.
     pub process: Option<Bytes>,
     /// Memory of the whole device in use, as its driver says.
@@ -135,7 +133,7 @@ pub enum Purpose {
 }
 
 /// Bytes of the buffers whose purpose the program states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Roles {
     /// Of parameters.
     pub parameters: Bytes,
@@ -177,8 +175,8 @@ impl Roles {
 }
 
 /// What was seen by asking all the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sampled {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct Readings {
     /// The most bytes in use.
     pub most: Bytes,
     /// How often the pools answered.
@@ -186,9 +184,9 @@ pub struct Sampled {
 }
 
 /// How a measurement ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "what")]
-pub enum Ending {
+pub enum Outcome {
     /// Every step ran.
     Trained,
     /// The device or the process had no memory left.
@@ -203,7 +201,7 @@ pub enum Ending {
     TimedOut(u64),
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Trained => write!(f, "trained"),
@@ -226,5 +224,5 @@ pub struct Measurement {
     /// The most that the process had of the device at any time, where its driver counts it.
     pub peak_reserved: Option<Bytes>,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: Outcome,
 }

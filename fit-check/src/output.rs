@@ -1,58 +1,50 @@
 //! How answers look. A new format is one file here and one line in [`render`].
 
 mod advice;
+mod cells;
 pub(crate) mod comparison;
 mod csv;
+pub(crate) mod estimate;
 pub(crate) mod file;
-mod fits;
+mod gpu_search;
+mod gpus;
 pub(crate) mod html;
+pub mod job_lines;
 mod json;
 mod lower_bound;
-pub(crate) mod markdown;
-pub(crate) mod page;
-pub(crate) mod pages;
+pub mod markdown;
+mod max_batch;
+mod models;
 pub(crate) mod run;
 mod table;
-pub(crate) mod verify;
+pub mod terminal;
+pub mod verify;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+pub use cells::{Cell, Column, Table, column};
 use clap::ValueEnum;
-pub use pages::WithLayers;
+pub use estimate::WithLayers;
 use serde::{Deserialize, Serialize};
 
 use self::file::File;
 use crate::cli::{self, Format};
-use crate::trouble::Trouble;
-
-/// Rows under a header.
-#[derive(Clone, Debug, Default)]
-pub struct Sheet {
-    /// What it shows; empty if that is plain.
-    pub title: String,
-    /// Names of the columns.
-    pub header: Vec<Cow<'static, str>>,
-    /// Values, one for each column.
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Sheet {
-    /// Names of columns that are always the same.
-    pub fn header<const N: usize>(names: [&'static str; N]) -> Vec<Cow<'static, str>> {
-        names.map(Cow::Borrowed).to_vec()
-    }
-}
+use crate::user_error::UserError;
 
 /// An answer that every format can show.
 pub trait Report: Serialize {
     /// As a page for a terminal.
-    fn page(&self) -> String;
+    fn terminal(&self) -> String;
 
-    /// As rows, for spreadsheets and Markdown.
-    fn sheets(&self) -> Vec<Sheet>;
+    /// As tables, at least one.
+    fn tables(&self) -> Vec<Table>;
+
+    /// The one table that CSV shows.
+    fn csv(&self) -> Table {
+        self.tables().swap_remove(0)
+    }
 
     /// As a page for a browser, where there is one.
     fn html(&self) -> Option<String> {
@@ -67,10 +59,10 @@ pub trait Report: Serialize {
 /// It cannot be written in that format.
 pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(report.page()),
+        Format::Table => Ok(report.terminal()),
         Format::Json => json::render(report),
-        Format::Csv => csv::render(&report.sheets()),
-        Format::Markdown => Ok(markdown::render(&report.sheets())),
+        Format::Csv => csv::render(&report.csv()),
+        Format::Markdown => Ok(markdown::render(&report.tables())),
         Format::Html => Ok(report.html().ok_or_else(no_html)?),
     }
 }
@@ -117,7 +109,7 @@ fn write_text(mut text: String, output: &cli::Output) -> anyhow::Result<()> {
         text.push('\n');
     }
     match &output.output {
-        Some(path) => file(path).save(&pages::plain(&text)),
+        Some(path) => file(path).save(&terminal::plain(&text)),
         None => print(&text),
     }
 }
@@ -139,8 +131,8 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-fn no_html() -> Trouble {
-    Trouble::new("this answer has no form for browsers")
+fn no_html() -> UserError {
+    UserError::new("this answer has no form for browsers")
         .hint("--format html is for `fit-check table`; others have table, json, csv and markdown")
 }
 
@@ -150,7 +142,7 @@ fn no_html() -> Trouble {
 /// # Errors
 ///
 /// It could not.
-pub fn check(output: &cli::Output) -> Result<(), Trouble> {
+pub fn check(output: &cli::Output) -> Result<(), UserError> {
     match output.format {
         Format::Html => Err(no_html()),
         _ => check_file(output),
@@ -162,7 +154,7 @@ pub fn check(output: &cli::Output) -> Result<(), Trouble> {
 /// # Errors
 ///
 /// It could not.
-pub fn check_file(output: &cli::Output) -> Result<(), Trouble> {
+pub fn check_file(output: &cli::Output) -> Result<(), UserError> {
     output
         .output
         .as_deref()

@@ -1,17 +1,26 @@
 //! Published tables of largest batches, whose rows and columns can be asked for by name.
 
-use clap::Parser;
 use estimator::{Gpu, Runtime};
-use model_zoo::Precision;
+use model_zoo::{Input, OptimizerKind, Precision, Request};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantNames};
 
-use crate::ask::Card;
-use crate::cli;
+use crate::resolve::Card;
 
 /// A published table.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, VariantNames,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    JsonSchema,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    VariantNames,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -23,7 +32,7 @@ pub enum Preset {
 }
 
 /// What a batch is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Unit {
@@ -33,8 +42,8 @@ pub enum Unit {
     Tokens,
 }
 
-/// A row of a published table.
-#[derive(Clone, Debug)]
+/// A row of a published table: of `data/lambda_2020.csv`.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Published {
     /// Which of its tables.
     pub table: String,
@@ -42,10 +51,12 @@ pub struct Published {
     pub name: String,
     /// The model of the zoo that comes nearest.
     pub model: String,
-    /// Options, as they are typed.
-    pub typed: String,
-    /// The same, as they are read.
-    pub options: cli::Options,
+    /// Its optimizer, if not that of the model's recipe.
+    pub optimizer: Option<OptimizerKind>,
+    /// The height and width of its images, if not those of the recipe.
+    pub image: Option<usize>,
+    /// The tokens of its sequences, if not those of the recipe.
+    pub seq: Option<usize>,
     /// What its batches are counted in.
     pub unit: Unit,
     /// The number formats that it was measured in.
@@ -55,27 +66,24 @@ pub struct Published {
     /// How its network differs from ours.
     pub differences: String,
     /// The largest batch, by column.
+    #[serde(skip)]
     pub batches: Vec<u64>,
 }
 
-/// A row of `data/lambda_2020.csv`, but for its batches.
-#[derive(Debug, Deserialize)]
-struct Row {
-    table: String,
-    name: String,
-    model: String,
-    options: String,
-    unit: Unit,
-    precision: Precision,
-    bracket: String,
-    differences: String,
-}
-
-/// Options without a command.
-#[derive(Debug, Parser)]
-struct Line {
-    #[command(flatten)]
-    options: cli::Options,
+impl Published {
+    /// What differs from the recipe of the model.
+    pub fn request(&self) -> Request {
+        Request {
+            optimizer: self.optimizer,
+            precision: self.precision,
+            input: Input {
+                image: self.image.map(|side| [side, side]),
+                seq: self.seq,
+                ..Input::default()
+            },
+            ..Request::default()
+        }
+    }
 }
 
 /// A column of a published table.
@@ -85,19 +93,6 @@ pub struct Column {
     pub card: String,
     /// What a process could have of it, in MiB, when the table was made.
     pub total_mib: u64,
-}
-
-/// The batches that were tried: what a row took, as far as the cards that it ran on tell.
-#[derive(Debug, Deserialize)]
-pub struct Tried {
-    /// What the row is called.
-    pub model: String,
-    /// The batch.
-    pub batch: u64,
-    /// It did not fit into so much.
-    pub need_gt_mib: Option<u64>,
-    /// It fitted into so much.
-    pub need_le_mib: Option<u64>,
 }
 
 const READ: &str = "the data is read by a test";
@@ -114,20 +109,10 @@ pub fn lambda_2020() -> Vec<Published> {
     let headers = reader.headers().expect(READ).clone();
     let cards = columns().len();
     let published = |record: csv::StringRecord| {
-        let row: Row = record.deserialize(Some(&headers)).expect(READ);
-        let words = std::iter::once("").chain(row.options.split_whitespace());
         let batches = record.iter().skip(headers.len() - cards);
         Published {
-            options: Line::parse_from(words).options,
-            typed: row.options,
-            table: row.table,
-            name: row.name,
-            model: row.model,
-            unit: row.unit,
-            precision: row.precision,
-            bracket: row.bracket,
-            differences: row.differences,
             batches: batches.map(|text| text.parse().expect(READ)).collect(),
+            ..record.deserialize(Some(&headers)).expect(READ)
         }
     };
     let records: Vec<_> = reader.records().map(|record| record.expect(READ)).collect();
@@ -137,12 +122,6 @@ pub fn lambda_2020() -> Vec<Published> {
 /// Their columns.
 pub fn columns() -> Vec<Column> {
     let mut reader = reader(include_str!("../data/lambda_2020_cards.csv"));
-    reader.deserialize().map(|row| row.expect(READ)).collect()
-}
-
-/// The batches that were tried for them.
-pub fn tried() -> Vec<Tried> {
-    let mut reader = reader(include_str!("../data/lambda_2020_brackets.csv"));
     reader.deserialize().map(|row| row.expect(READ)).collect()
 }
 
@@ -157,7 +136,7 @@ pub fn cards(runtime: Runtime) -> Vec<Card> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ask::{Batch, job_in};
+    use crate::resolve::job_of;
 
     #[test]
     fn the_data_names_models_cards_and_options_that_there_are() {
@@ -170,14 +149,11 @@ mod tests {
         let named: Vec<_> = header.iter().skip(header.len() - columns.len()).collect();
         let cards: Vec<_> = columns.iter().map(|column| &column.card).collect();
         assert_eq!(named, cards);
-        let tried = tried();
         let rows = lambda_2020();
         assert_eq!(rows.len(), 12);
         for row in rows {
             let model = model_zoo::find(&row.model).unwrap();
-            job_in(&model, row.precision, &row.options, Batch::default()).unwrap();
-            let known = tried.iter().any(|tried| tried.model == row.bracket);
-            assert!(known || row.bracket.is_empty(), "{}", row.bracket);
+            job_of(&model, row.request()).unwrap();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::commands::UNKNOWN;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Runs `command` and says on stderr what kept it from an answer, if something did.
 pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
@@ -11,8 +11,8 @@ pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     match command() {
         Ok(status) => status,
         Err(error) => {
-            match error.downcast_ref::<Trouble>() {
-                Some(trouble) => anstream::eprintln!("{trouble}"),
+            match error.downcast_ref::<UserError>() {
+                Some(error) => anstream::eprintln!("{error}"),
                 None => anstream::eprintln!("error: {error:#}"),
             }
             ExitCode::from(UNKNOWN)
@@ -26,7 +26,10 @@ fn quiet_simulations() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
-        if !thread.name().is_some_and(|name| name.starts_with("DS")) {
+        if !thread
+            .name()
+            .is_some_and(|name| estimator::upstream::is_device_thread(name))
+        {
             usual(panic);
         }
     }));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// What is being done and how far it is: on a terminal a bar that appears when work takes longer than
-/// [`PATIENCE`]; elsewhere a line every [`BETWEEN_LINES`].
+/// [`TIMEOUT`]; elsewhere a line every [`BETWEEN_LINES`].
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 /// Before this, no bar is shown.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// From the start to the first line, and from one to the next.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ impl Drop for Progress {
 
 /// Draws `bar` where the work takes long; it ends with the bar.
 fn draw(bar: &ProgressBar) {
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
     if !bar.is_finished() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(Duration::from_millis(100));

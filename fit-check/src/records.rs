@@ -1,4 +1,4 @@
-//! Measurements that were kept: `data/records.jsonl`, one in each line.
+//! Measurements that are kept, one in each line of a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -9,9 +9,9 @@ use model_zoo::{Input, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::Figures;
-use crate::measure::{DeviceReport, Ending, Mode};
+use crate::measure::{DeviceReport, Mode, Outcome};
 use crate::report::{Burn, LimitReport, VerifyReport};
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,30 +43,10 @@ pub struct Record {
 }
 
 /// Where the records of measurements are, from the root of the repository.
-pub const RECORDS: &str = "fit-check/data/records.jsonl";
+pub const RECORDS: &str = "docs/data/records.jsonl";
 
 /// Where those of largest batches are.
-pub const LARGEST_BATCHES: &str = "fit-check/data/largest_batches.jsonl";
-
-/// All records of this version of the program.
-///
-/// # Errors
-///
-/// A line that is no record.
-pub fn all() -> serde_json::Result<Vec<Record>> {
-    let lines = include_str!("../data/records.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
-}
-
-/// All records of largest batches.
-///
-/// # Errors
-///
-/// A line that is no record.
-pub fn largest_batches() -> serde_json::Result<Vec<LargestBatchRecord>> {
-    let lines = include_str!("../data/largest_batches.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
-}
+pub const LARGEST_BATCHES: &str = "docs/data/largest_batches.jsonl";
 
 impl Record {
     /// What `report` says, today.
@@ -113,18 +93,18 @@ pub struct LargestBatchRecord {
     /// The largest batch that was said to fit.
     pub batch: u64,
     /// How it ended.
-    pub ending: Outcome,
+    pub ending: RecordedOutcome,
     /// The batch that was said not to fit.
     pub next: u64,
     /// How that ended.
-    pub next_ending: Outcome,
+    pub next_ending: RecordedOutcome,
 }
 
 /// How a batch ended, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Outcome {
+pub enum RecordedOutcome {
     /// It trained.
     Trained,
     /// It ran out of memory.
@@ -133,11 +113,11 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
-    fn of(ending: &Ending) -> Self {
+impl RecordedOutcome {
+    fn of(ending: &Outcome) -> Self {
         match ending {
-            Ending::Trained => Self::Trained,
-            Ending::OutOfMemory(_) => Self::OutOfMemory,
+            Outcome::Trained => Self::Trained,
+            Outcome::OutOfMemory(_) => Self::OutOfMemory,
             _ => Self::Failed,
         }
     }
@@ -159,9 +139,9 @@ impl LargestBatchRecord {
             input: asked.input,
             budget_bytes: report.budget_bytes,
             batch: largest.batch,
-            ending: Outcome::of(&largest.ending),
+            ending: RecordedOutcome::of(&largest.ending),
             next: next.batch,
-            next_ending: Outcome::of(&next.ending),
+            next_ending: RecordedOutcome::of(&next.ending),
         }
     }
 }
@@ -186,7 +166,7 @@ pub fn append(file: &Path, record: &impl Serialize) -> anyhow::Result<()> {
 /// # Errors
 ///
 /// It cannot: records belong to the repository.
-pub fn check(file: &Path) -> Result<(), Trouble> {
+pub fn check(file: &Path) -> Result<(), UserError> {
     open(file)
         .map(drop)
         .map_err(|error| unwritable(file, &error))
@@ -196,7 +176,7 @@ fn open(file: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).open(file)
 }
 
-fn unwritable(file: &Path, error: &std::io::Error) -> Trouble {
-    Trouble::new(format!("cannot record in {}: {error}", file.display()))
+fn unwritable(file: &Path, error: &std::io::Error) -> UserError {
+    UserError::new(format!("cannot record in {}: {error}", file.display()))
         .hint("run it in the root of the repository, or name the file: --record FILE")
 }

@@ -5,19 +5,20 @@ use estimator::{
     Parameters, Phase, PhaseMemory, Provenance, Tuning,
 };
 use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision, Variant};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::Advice;
-use crate::ask::{Ask, Card};
 use crate::comparison::{Errors, Figures};
-use crate::measure::{DeviceReport, Ending, Mode};
-use crate::own::Comparison;
+use crate::measure::{DeviceReport, Mode, Outcome};
+use crate::model_source::Comparison;
+use crate::resolve::{Card, ResolvedRequest};
 
 /// Version of the JSON interface.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The burn that an answer speaks of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Burn {
     /// Its version.
     pub version: String,
@@ -56,8 +57,8 @@ impl Burn {
 }
 
 /// What was asked.
-#[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct JobInfo {
     /// Version of this interface.
     pub schema: u32,
     /// The model's name.
@@ -99,12 +100,18 @@ fn is_one(count: &usize) -> bool {
     *count == 1
 }
 
-impl Asked {
-    /// Of `ask`, with its batch or without.
-    pub fn new<M: Model>(ask: &Ask<M>, batch: Option<usize>) -> Self {
+impl JobInfo {
+    /// Of `request`, with its batch or without.
+    pub fn new<M: Model>(request: &ResolvedRequest<M>, batch: Option<usize>) -> Self {
         Self {
-            weights: ask.comparison.clone(),
-            ..Self::of(&ask.model, &ask.job, ask.runtime, ask.tuning, batch)
+            weights: request.comparison.clone(),
+            ..Self::of(
+                &request.model,
+                &request.job,
+                request.runtime,
+                request.tuning,
+                batch,
+            )
         }
     }
 
@@ -136,7 +143,7 @@ impl Asked {
 }
 
 /// Low-rank adapters.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Adapters {
     /// Their rank.
     pub rank: usize,
@@ -157,7 +164,7 @@ impl Adapters {
 }
 
 /// The moment with the most memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Peak {
     /// In use.
     pub live_bytes: Bytes,
@@ -191,7 +198,7 @@ impl Peak {
 }
 
 /// A card, as an answer names it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GpuName {
     /// Its name; the size where only a size was given.
     pub name: String,
@@ -213,14 +220,14 @@ impl GpuName {
                 None => format!("{} of memory", card.usable()),
             },
             usable_bytes: card.usable(),
-            overhead_bytes: card.spec.taken,
+            overhead_bytes: card.device.card.overhead,
             provenance: card.gpu.map(|gpu| gpu.provenance),
         }
     }
 }
 
 /// Whether a step fits on a card.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Verdict {
     /// The card.
     pub gpu: GpuName,
@@ -235,19 +242,32 @@ pub struct Verdict {
     /// another one, or if not even the others fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run_fits: Option<bool>,
-    /// Whether it fits as well where the device's thread is as far behind the program as it can
-    /// be ([`estimator::Pace::Behind`]); none where there is enough to spare, or where it does
-    /// not fit anyway.
+    /// Whether it fits as well where the device's thread is behind the program
+    /// ([`estimator::QueueLag`]); none where there is enough to spare, or where it does not fit anyway.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub behind_fits: Option<bool>,
+    pub lag_fits: Option<bool>,
+}
+
+impl Verdict {
+    /// That of `verdict` about `card`.
+    pub fn new(card: &Card, verdict: &estimator::Verdict) -> Self {
+        Self {
+            gpu: GpuName::new(card),
+            fits: verdict.fits(),
+            headroom_bytes: verdict.headroom_bytes,
+            reason: verdict.refused.as_ref().map(ToString::to_string),
+            first_run_fits: verdict.first_run_fits,
+            lag_fits: verdict.lag_fits,
+        }
+    }
 }
 
 /// The answer of `estimate`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EstimateReport {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// What the modules hold.
     pub parameters: Parameters,
     /// The highest of all steps.
@@ -288,7 +308,7 @@ pub struct EstimateReport {
 
 /// The most that a step has in use with the leanest and with the hungriest of the kernels that burn's tuner
 /// chooses between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Range {
     /// With the leanest.
     pub least_bytes: Bytes,
@@ -298,10 +318,14 @@ pub struct Range {
 
 impl EstimateReport {
     /// From what was asked, what came out, and whether it fits on each card.
-    pub fn new<M: Model>(ask: &Ask<M>, estimate: Estimate, mut verdicts: Vec<Verdict>) -> Self {
-        let overhead = overhead(ask);
+    pub fn new<M: Model>(
+        request: &ResolvedRequest<M>,
+        estimate: Estimate,
+        mut verdicts: Vec<Verdict>,
+    ) -> Self {
+        let overhead = overhead(request);
         Self {
-            asked: Asked::new(ask, Some(ask.job.batch)),
+            asked: JobInfo::new(request, Some(request.job.batch)),
             parameters: estimate.parameters,
             peak: Peak::new(&estimate, overhead),
             at_peak: estimate.at_peak,
@@ -337,17 +361,17 @@ impl EstimateReport {
 }
 
 /// What a process costs beside the pools on the first card that was named, or on one like
-/// the endless card.
-fn overhead<M: Model>(ask: &Ask<M>) -> Bytes {
-    match ask.cards.first() {
-        Some(card) => card.spec.taken,
-        None => Overhead::of(ask.endless().multiprocessors).cautious_bytes,
+/// an unlimited card.
+fn overhead<M: Model>(request: &ResolvedRequest<M>) -> Bytes {
+    match request.cards.first() {
+        Some(card) => card.device.card.overhead,
+        None => Overhead::of(request.unlimited().card.multiprocessors).cautious_bytes,
     }
 }
 
 /// The first batch that does not fit.
-#[derive(Clone, Debug, Serialize)]
-pub struct Next {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct FirstRejected {
     /// Samples in it.
     pub batch: u64,
     /// What it would take where there is room.
@@ -358,7 +382,7 @@ pub struct Next {
 }
 
 /// The largest batch on one card.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CardBatch {
     /// The card.
     pub gpu: GpuName,
@@ -370,7 +394,7 @@ pub struct CardBatch {
     /// What it takes.
     pub at_max: Option<Peak>,
     /// The first that does not fit.
-    pub next: Next,
+    pub next: FirstRejected,
     /// What stands against it.
     pub limit: Limit,
 }
@@ -378,13 +402,13 @@ pub struct CardBatch {
 impl CardBatch {
     /// From the card and what was found for it; `tokens` are those of a sample.
     pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
-        let overhead = card.spec.taken;
+        let overhead = card.device.card.overhead;
         Self {
             gpu: GpuName::new(card),
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
-            next: Next {
+            next: FirstRejected {
                 batch: found.next.batch,
                 peak: Peak::new(&found.next.estimate, overhead),
                 refused: found.next.refused.to_string(),
@@ -395,11 +419,11 @@ impl CardBatch {
 }
 
 /// The answer of `max-batch`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct MaxBatchReport {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// Card by card.
     pub cards: Vec<CardBatch>,
     /// What would let more samples fit.
@@ -411,17 +435,17 @@ pub struct MaxBatchReport {
 }
 
 /// The answer of `verify`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct VerifyReport {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// The device that it was measured on.
     pub device: DeviceReport,
     /// How the step was run.
     pub mode: Mode,
     /// How the run ended.
-    pub ending: Ending,
+    pub ending: Outcome,
     /// On a simulated card like the device.
     pub estimated: Figures,
     /// On the device.
@@ -436,7 +460,7 @@ pub struct VerifyReport {
 }
 
 /// A batch that was trained on a device with a budget.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct BatchRun {
     /// Samples in it.
     pub batch: u64,
@@ -445,7 +469,7 @@ pub struct BatchRun {
     /// Whether it is estimated to fit.
     pub fits: bool,
     /// How it ended on the device.
-    pub ending: Ending,
+    pub ending: Outcome,
 }
 
 impl BatchRun {
@@ -453,18 +477,18 @@ impl BatchRun {
     /// Mesa's software device crashes.
     pub fn agrees(&self) -> bool {
         match self.fits {
-            true => self.ending == Ending::Trained,
-            false => !matches!(self.ending, Ending::Trained | Ending::TimedOut(_)),
+            true => self.ending == Outcome::Trained,
+            false => !matches!(self.ending, Outcome::Trained | Outcome::TimedOut(_)),
         }
     }
 }
 
 /// The answer of `verify --max-batch`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LimitReport {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// The device that it was measured on.
     pub device: DeviceReport,
     /// The memory that the pools may take.
@@ -478,7 +502,7 @@ pub struct LimitReport {
 }
 
 /// The answer of `models`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ModelReport {
     /// Its name.
     pub name: &'static str,
@@ -526,7 +550,7 @@ impl From<&Variant> for ModelReport {
 }
 
 /// The answer of `gpus`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GpuReport {
     /// The card.
     #[serde(flatten)]

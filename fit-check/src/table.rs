@@ -1,14 +1,15 @@
 //! Largest batches of models x cards x precisions, as every format shows them.
 
-use estimator::{LargestFit, Limit};
+use estimator::{LargestFit, Limit, Method};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::ask::Card;
 use crate::preset::{Preset, Unit};
-use crate::report::{Asked, GpuName};
+use crate::report::{GpuName, JobInfo};
+use crate::resolve::Card;
 
 /// The answer of `table`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct TableReport {
     /// Version of this interface.
     pub schema: u32,
@@ -17,8 +18,6 @@ pub struct TableReport {
     pub preset: Option<Preset>,
     /// Whether every cell was looked at: not if Ctrl-C came first.
     pub complete: bool,
-    /// Whether batches are shown rounded down to powers of two.
-    pub powers_of_two: bool,
     /// Columns.
     pub cards: Vec<Column>,
     /// Rows.
@@ -26,7 +25,7 @@ pub struct TableReport {
 }
 
 /// A card.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Column {
     /// What it is called above its column.
     pub label: String,
@@ -46,35 +45,23 @@ impl Column {
 }
 
 /// A model in one precision.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Row {
     /// What was asked.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: JobInfo,
     /// What it is called where it was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_as: Option<String>,
     /// What its batches are counted in where they are shown.
     pub unit: Unit,
     /// One for each column.
-    pub cells: Vec<Cell>,
-}
-
-/// How a largest batch was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Method {
-    /// The step was run on the card, with this batch and with the next.
-    Simulation,
-    /// It was run on a card with more memory and the same kernels, where each call and size was as
-    /// two small batches foretell; what they foretell of this batch and of the next was replayed
-    /// (of a single sample, what a run of it recorded).
-    Replay,
+    pub cells: Vec<BatchCell>,
 }
 
 /// The largest batch of a model in one precision on one card.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Cell {
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+pub struct BatchCell {
     /// Samples in it; 0 if not even one fits, none if that is not known.
     pub max_batch: Option<u64>,
     /// Tokens in it, where samples are made of tokens.
@@ -91,6 +78,7 @@ pub struct Cell {
     pub method: Option<Method>,
     /// Why it is not known, if it is not.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "said")]
+    #[schemars(with = "Option<String>")]
     pub error: Option<estimator::Error>,
 }
 
@@ -99,7 +87,7 @@ fn said<S: Serializer>(error: &Option<estimator::Error>, to: S) -> Result<S::Ok,
     error.as_ref().map(ToString::to_string).serialize(to)
 }
 
-impl Cell {
+impl BatchCell {
     /// From what was found, and how; `tokens` are those of a sample.
     pub fn new(
         found: Result<LargestFit, estimator::Error>,
@@ -146,16 +134,7 @@ impl TableReport {
     }
 
     /// Every cell, row by row.
-    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+    pub fn cells(&self) -> impl Iterator<Item = &BatchCell> {
         self.rows.iter().flat_map(|row| &row.cells)
-    }
-
-    /// The batch of `cell` in the unit of its `row`, as it is shown.
-    pub fn shown(&self, row: &Row, cell: &Cell) -> Option<u64> {
-        let batch = cell.in_unit(row.unit)?;
-        match self.powers_of_two {
-            true => Some(batch.checked_ilog2().map_or(0, |log| 1 << log)),
-            false => Some(batch),
-        }
     }
 }

@@ -9,7 +9,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Distribution, FloatDType, Int, Tensor};
-use estimator::{Bytes, CardSpec, Phase, Runtime, Simulated, simulate};
+use estimator::{Bytes, DeviceSpec, Phase, Runtime, Simulated, simulate};
 use serde_json::Value;
 
 fn own_training() -> PathBuf {
@@ -41,7 +41,7 @@ struct Network {
 
 /// Its training, by a program that says where its steps end.
 fn simulated() -> Simulated {
-    let card = CardSpec::endless(Runtime::Cuda);
+    let card = DeviceSpec::unlimited(Runtime::Cuda);
     let trained = simulate(card, FloatDType::F32, |run| {
         let device = run.device();
         let mut network = Network {
@@ -109,7 +109,7 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     let bytes = |name: &str| peak[name].as_u64().unwrap();
     assert_near(bytes("live_bytes"), expected.most_in_use(), LATE, "live");
     assert_near(bytes("reserved_bytes"), expected.reserved, PAGE, "reserved");
-    let card = CardSpec::endless(Runtime::Cuda);
+    let card = DeviceSpec::unlimited(Runtime::Cuda);
     assert_near(
         bytes("required_bytes"),
         expected.required(&card),

@@ -34,7 +34,7 @@ proptest! {
         side in 64usize..256,
         two in prop::sample::subsequence(cards(), 2),
     ) {
-        let handles: Vec<_> = two.iter().map(|gpu| gpu.handle()).collect();
+        let handles: Vec<_> = two.iter().map(|gpu| gpu.alias()).collect();
         let [formats, image] = [precision.to_string(), side.to_string()];
         let list = handles.join(",");
         let report = table(&[name, "--gpus", &list, "--precision", &formats, "--image", &image]);

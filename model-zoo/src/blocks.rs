@@ -1,4 +1,4 @@
-//! Pieces that several networks share.
+//! Layers and functions that several networks share.
 
 pub(crate) mod adaptive;
 pub(crate) mod attention;
@@ -17,13 +17,13 @@ use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 
-/// `size` pixels of padding on every side.
+/// Padding of `size` pixels on every side.
 pub(crate) fn around(size: usize) -> PaddingConfig2d {
     PaddingConfig2d::Explicit(size, size, size, size)
 }
 
-/// A square convolution whose padding is half its kernel: at stride 1 the image
-/// keeps its size. Without a bias, since a normalisation follows.
+/// A square convolution from `channels[0]` to `channels[1]`, padded by half its kernel, so that
+/// stride 1 keeps the image's size. It has no bias, since a normalisation follows.
 pub(crate) fn conv(channels: [usize; 2], kernel: usize, stride: usize) -> Conv2dConfig {
     Conv2dConfig::new(channels, [kernel, kernel])
         .with_stride([stride, stride])
@@ -31,15 +31,14 @@ pub(crate) fn conv(channels: [usize; 2], kernel: usize, stride: usize) -> Conv2d
         .with_bias(false)
 }
 
-/// `conv` with `dilation - 1` pixels left out between those that its filter sees, and
-/// padding in proportion.
+/// `conv` with a dilation of `dilation` pixels, and with padding in proportion.
 pub(crate) fn dilated(conv: Conv2dConfig, dilation: usize) -> Conv2dConfig {
     let padding = conv.kernel_size[0] / 2 * dilation;
     conv.with_dilation([dilation, dilation])
         .with_padding(around(padding))
 }
 
-/// A square max-pooling.
+/// A max-pooling with a square kernel and `padding` pixels on every side.
 pub(crate) fn max_pool(kernel: usize, stride: usize, padding: usize) -> MaxPool2d {
     MaxPool2dConfig::new([kernel, kernel])
         .with_strides([stride, stride])
@@ -47,7 +46,7 @@ pub(crate) fn max_pool(kernel: usize, stride: usize, padding: usize) -> MaxPool2
         .init()
 }
 
-/// A convolution and the batch normalisation of what leaves it.
+/// A convolution, followed by a batch normalisation.
 #[derive(Module, Debug)]
 pub(crate) struct ConvNorm {
     conv: Conv2d,
@@ -55,7 +54,7 @@ pub(crate) struct ConvNorm {
 }
 
 impl ConvNorm {
-    /// `conv` and its normalisation on `device`.
+    /// The layers on `device`.
     pub fn new(conv: Conv2dConfig, device: &Device) -> Self {
         Self {
             norm: BatchNormConfig::new(conv.channels[1]).init(device),
@@ -69,8 +68,9 @@ impl ConvNorm {
     }
 }
 
-/// Leaves out each sample with probability `1 - keep` and scales up the others
-/// (Huang et al. 2016, "Deep Networks with Stochastic Depth", arXiv 1603.09382).
+/// Sets each sample of `x: [batch, channels, height, width]` to zero with probability `1 - keep`
+/// and scales up the others (Huang et al. 2016, "Deep Networks with Stochastic Depth", arXiv
+/// 1603.09382).
 pub(crate) fn drop_path(x: Tensor<4>, keep: f64) -> Tensor<4> {
     if keep >= 1.0 {
         return x;
@@ -83,8 +83,8 @@ pub(crate) fn drop_path(x: Tensor<4>, keep: f64) -> Tensor<4> {
     x * kept.div_scalar(keep)
 }
 
-/// `x` `[batch, channels, height, width]` resized to `size` by bilinear interpolation,
-/// pixels being areas (torch's `align_corners=False`).
+/// `x: [batch, channels, height, width]` resized to `size`, a height and a width, by bilinear
+/// interpolation with torch's `align_corners=False`.
 ///
 /// burn's own interpolation has no backward pass in this mode on GPUs.
 pub(crate) fn bilinear(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
@@ -96,12 +96,12 @@ pub(crate) fn bilinear(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
     )
 }
 
-/// `rows` x `x` x `columns` transposed, for each channel of `x` `[batch, channels, height,
-/// width]` and constant matrices `[height', height]` and `[width', width]`.
+/// A separable linear filter: `rows` x `x` x `columns` transposed, for each channel of `x:
+/// [batch, channels, height, width]`, with the constant matrices `rows: [height', height]` and
+/// `columns: [width', width]`.
 ///
-/// A linear filter that works on rows and columns apart. Nothing is kept for the backward
-/// pass but the two matrices, and the rows that are already filtered exist for a moment;
-/// of a convolution with a constant kernel burn would keep the input.
+/// burn keeps the two matrices for the backward pass, and the product of `x` and `columns` until
+/// it has the result. Of a convolution with a constant kernel it would keep the input.
 pub(crate) fn separable(x: Tensor<4>, rows: TensorData, columns: TensorData) -> Tensor<4> {
     let device = x.device();
     let [batch, channels, height, width] = x.dims();
@@ -117,7 +117,7 @@ pub(crate) fn separable(x: Tensor<4>, rows: TensorData, columns: TensorData) -> 
         .reshape([batch, channels, size[0], size[1]])
 }
 
-/// The matrix `[to, from]` that resizes a line of `from` pixels to `to` pixels.
+/// The matrix `[to, from]` that interpolates a line of `from` pixels at `to` pixels.
 fn interpolation(from: usize, to: usize) -> TensorData {
     let mut matrix = vec![0f32; to * from];
     for row in 0..to {
@@ -130,13 +130,14 @@ fn interpolation(from: usize, to: usize) -> TensorData {
     TensorData::new(matrix, [to, from])
 }
 
-/// The mean cross-entropy of the class scores `[batch, classes, height, width]` against
-/// the labels `[batch, 1, height, width]`, without rearranging the scores.
+/// The mean cross-entropy of `scores: [batch, classes, height, width]` against `labels: [batch,
+/// 1, height, width]`. It needs no permuted copy of the scores, as burn's own loss does.
 pub(crate) fn cross_entropy_per_pixel(scores: Tensor<4>, labels: Tensor<4, Int>) -> Tensor<1> {
     log_softmax(scores, 1).gather(1, labels).mean().neg()
 }
 
-/// The cross-entropy of each of the `logits` against the probability `targets`.
+/// The binary cross-entropy of each element of `logits` against the probability in `targets`,
+/// which has the same shape.
 pub(crate) fn binary_cross_entropy<const D: usize>(
     logits: Tensor<D>,
     targets: Tensor<D>,
@@ -147,13 +148,13 @@ pub(crate) fn binary_cross_entropy<const D: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
     /// Expected values: `torch.nn.functional.interpolate(mode="bilinear")` by its
     /// documented formula, source = (target + 0.5) / scale - 0.5.
     #[test]
     fn bilinear_doubles_a_line_as_torch_does() {
-        let x = Tensor::<1>::from_floats([0.0, 4.0], &toy::flex()).reshape([1, 1, 1, 2]);
+        let x = Tensor::<1>::from_floats([0.0, 4.0], &test_support::flex()).reshape([1, 1, 1, 2]);
         let resized: Vec<f32> = bilinear(x, [2, 4]).into_data().try_into_vec().unwrap();
         assert_eq!(resized, [0.0, 1.0, 3.0, 4.0, 0.0, 1.0, 3.0, 4.0]);
     }

@@ -4,34 +4,34 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
-use crate::{Job, Watcher, supervised};
+use crate::{Job, Observer, supervised};
 
-/// Trains `network` with the cross-entropy of the scores that `forward` gives:
-/// images `[batch, 3, height, width]`, scores `[batch, classes]`.
+/// Trains `network` with the cross-entropy of the scores `[batch, classes]` that `forward`
+/// computes from images `[batch, 3, height, width]`.
 ///
 /// # Errors
 ///
-/// What the watcher stopped with.
-pub(crate) fn classify<M: Module, W: Watcher>(
+/// The error of the observer, if it stops the step.
+pub(crate) fn classify<M: Module, O: Observer>(
     network: M,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
+    observer: &mut O,
     forward: impl Fn(&M, Tensor<4>) -> Tensor<2>,
-) -> Result<(), W::Stop> {
+) -> Result<(), O::Stop> {
     supervised(
         network,
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| labelled_images(job, device),
         |network, (images, labels)| cross_entropy(forward(network, images), labels),
     )
 }
 
-/// A batch of images `[batch, 3, height, width]` and their classes `[batch]`.
+/// A batch: images `[batch, 3, height, width]` and their classes `[batch]`.
 pub(crate) fn labelled_images(job: &Job, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
     let [height, width] = job.image();
     let shape = [job.batch, 3, height, width];
@@ -41,7 +41,7 @@ pub(crate) fn labelled_images(job: &Job, device: &Device) -> (Tensor<4>, Tensor<
     )
 }
 
-/// The mean cross-entropy of `scores` `[batch, classes]`.
+/// The mean cross-entropy of `scores: [batch, classes]` against `labels: [batch]`.
 pub(crate) fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     CrossEntropyLossConfig::new()
         .init(&scores.device())

@@ -1,61 +1,87 @@
-//! What can be wrong with a request.
+//! Why a request cannot be met.
+
+use crate::InputSize;
+
+/// The part of a [`Request`](crate::Request) that an error is about. It is displayed as its plain
+/// name, for instance `batch size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display)]
+pub enum Setting {
+    /// A size of a sample.
+    #[strum(to_string = "{0}")]
+    Input(InputSize),
+    /// [`Request::batch`](crate::Request::batch).
+    #[strum(to_string = "batch size")]
+    Batch,
+    /// [`Request::tokens`](crate::Request::tokens).
+    #[strum(to_string = "number of tokens")]
+    Tokens,
+    /// [`LoraRequest::targets`](crate::LoraRequest::targets).
+    #[strum(to_string = "adapter targets")]
+    LoraTargets,
+}
+
+impl From<InputSize> for Setting {
+    fn from(size: InputSize) -> Self {
+        Self::Input(size)
+    }
+}
 
 /// A request that no training step can be made for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No variant has this name.
+    /// The zoo has no model of this name.
     #[error("unknown model `{name}`")]
     UnknownModel {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names nearest to it.
+        /// The most similar names, the most similar first.
         nearest: Vec<&'static str>,
     },
-    /// The option says nothing about this model.
-    #[error("`{option}` does not apply to {model}")]
+    /// The request has a setting that this model does not have.
+    #[error("{model} has no {what}")]
     NotApplicable {
-        /// The option, as it is typed.
-        option: &'static str,
+        /// The setting.
+        what: Setting,
         /// The model's name.
         model: String,
-        /// The options that do apply.
-        applicable: Vec<&'static str>,
+        /// The sizes that the model does have.
+        applicable: Vec<InputSize>,
     },
-    /// The network has no projections that adapters are usual for.
+    /// The zoo does not know the projections of this model that adapters are put beside.
     #[error("low-rank adapters are not known for {model}")]
     NoAdapters {
         /// The model's name.
         model: String,
     },
-    /// A size that the network cannot work with.
+    /// The network cannot work with the value of a setting.
     #[error("{what} must be {must}, not {got}")]
     Size {
-        /// Which size, for instance `--image`.
-        what: &'static str,
-        /// What it must be.
+        /// The setting.
+        what: Setting,
+        /// The condition that its value must meet.
         must: String,
-        /// What it is.
+        /// Its value.
         got: String,
     },
-    /// A `config.json` that cannot be read.
+    /// A `config.json` is not JSON.
     #[error("the configuration is not JSON: {0}")]
     NotJson(String),
-    /// A field of a `config.json` that does not hold what it must.
+    /// A field of a `config.json` has a value that it must not have.
     #[error("`{field}` of the configuration must be {must}, not {got}")]
     Field {
         /// Its name.
         field: String,
-        /// What it must hold.
+        /// The condition that its value must meet.
         must: String,
-        /// What it holds.
+        /// Its value.
         got: String,
     },
-    /// A `config.json` of a network that the zoo does not have.
+    /// A `config.json` describes a network that the zoo does not have.
     #[error("the configuration has {what}, which is not supported")]
     Unsupported {
         /// The field and its value.
         what: String,
-        /// What is supported in its place.
+        /// The values that are supported.
         supported: Vec<String>,
     },
 }

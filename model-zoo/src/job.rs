@@ -1,4 +1,4 @@
-//! What to train, at which sizes, with which options.
+//! A training job: what somebody requests, and the same with every gap filled.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamGroup, ParamId};
 use burn::optim::{
@@ -9,7 +9,7 @@ use burn::tensor::{FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::lora::projections;
-use crate::{Error, Lora, LoraRequest, Model};
+use crate::{Error, Input, InputSize, Lora, LoraRequest, Model, Setting};
 
 /// The number formats of a training step.
 #[derive(
@@ -26,6 +26,7 @@ use crate::{Error, Lora, LoraRequest, Model};
     strum::EnumString,
     strum::VariantNames,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
@@ -42,7 +43,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The float type of what a step creates.
+    /// The float type of the tensors that a step creates on the device.
     pub fn float_type(self) -> FloatDType {
         match self {
             Self::Fp32 => FloatDType::F32,
@@ -52,7 +53,7 @@ impl Precision {
     }
 }
 
-/// The optimizers of burn-optim, by the names that people type.
+/// The optimizers of burn-optim. Each is displayed and parsed in lower case, as `adamw`.
 #[derive(
     Clone,
     Copy,
@@ -66,6 +67,7 @@ impl Precision {
     strum::EnumString,
     strum::VariantNames,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum OptimizerKind {
@@ -88,16 +90,16 @@ pub enum OptimizerKind {
     Adafactor,
     /// LAMB: two values per parameter (You et al. 2019, arXiv 1904.00962).
     Lamb,
-    /// Adan: four values per parameter, one of them the gradient before
+    /// Adan: four values per parameter, one of them the gradient of the step before
     /// (Xie et al. 2022, arXiv 2208.06677).
     Adan,
-    /// Muon, one value per parameter, for matrices that are no embedding; AdamW for
-    /// everything else, as its author recommends (Jordan et al. 2024).
+    /// Muon, with one value per parameter, for the matrices that are not embedding tables, and
+    /// AdamW for all other parameters, as Muon's author recommends (Jordan et al. 2024).
     Muon,
 }
 
 impl OptimizerKind {
-    /// A fresh optimizer for `module` with burn's default hyper-parameters; momentum is 0.9.
+    /// An optimizer for `module` with burn's default hyper-parameters and a momentum of 0.9.
     pub fn init<M: Module>(self, module: &M) -> ModuleOptimizer {
         match self {
             Self::Sgd => SgdConfig::new().init(),
@@ -121,7 +123,7 @@ impl OptimizerKind {
     }
 }
 
-/// The parameters of rank two that are not the table of an embedding.
+/// The parameters of rank two that are not embedding tables.
 fn hidden_matrices<M: Module>(module: &M) -> Vec<ParamId> {
     #[derive(Default)]
     struct Matrices {
@@ -150,107 +152,14 @@ fn hidden_matrices<M: Module>(module: &M) -> Vec<ParamId> {
     matrices.found
 }
 
-/// The sizes of one sample. `None`: it means nothing for this network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Input {
-    /// Height and width of an image, in pixels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<[usize; 2]>,
-    /// Tokens in a sequence (of the target, where there is a source too).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seq: Option<usize>,
-    /// Tokens in a source sequence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub src_seq: Option<usize>,
-    /// Classes of the output.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub classes: Option<usize>,
-    /// Words in the vocabulary.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vocab: Option<usize>,
-}
-
-impl Input {
-    /// `self` where given, else the sizes of the `model`'s recipe.
-    ///
-    /// # Errors
-    ///
-    /// A size is given that means nothing for this network, or is zero.
-    pub fn resolve(self, model: &impl Model) -> Result<Self, Error> {
-        let own = model.recipe().input;
-        let pick = |option: &'static str, given: Option<usize>, default: Option<usize>| match (
-            given, default,
-        ) {
-            (Some(0), Some(_)) => Err(Error::Size {
-                what: option,
-                must: "at least 1".into(),
-                got: "0".into(),
-            }),
-            (Some(given), Some(_)) => Ok(Some(given)),
-            (Some(_), None) => Err(Error::NotApplicable {
-                option,
-                model: model.name().into(),
-                applicable: own.applicable(),
-            }),
-            (None, default) => Ok(default),
-        };
-        let height = pick("--image", self.image.map(|i| i[0]), own.image.map(|i| i[0]))?;
-        let width = pick("--image", self.image.map(|i| i[1]), own.image.map(|i| i[1]))?;
-        Ok(Self {
-            image: height.zip(width).map(|(height, width)| [height, width]),
-            seq: pick("--seq", self.seq, own.seq)?,
-            src_seq: pick("--src-seq", self.src_seq, own.src_seq)?,
-            classes: pick("--classes", self.classes, own.classes)?,
-            vocab: pick("--vocab", self.vocab, own.vocab)?,
-        })
-    }
-
-    /// Tokens of one sample, where it is made of tokens. Of a translation it is the longer
-    /// side, as `--max-tokens` counts them (fairseq, `num_tokens` of
-    /// `language_pair_dataset.py`).
-    pub fn tokens(&self) -> Option<usize> {
-        self.seq.max(self.src_seq)
-    }
-
-    /// The first option whose size is another in `other`, with both sizes.
-    pub(crate) fn first_difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
-        let one = |size: Option<usize>| size.map_or_else(|| "none".into(), |size| size.to_string());
-        let image = |size: Option<[usize; 2]>| match size {
-            Some([height, width]) => format!("{height}x{width}"),
-            None => "none".into(),
-        };
-        [
-            ("--image", image(self.image), image(other.image)),
-            ("--seq", one(self.seq), one(other.seq)),
-            ("--src-seq", one(self.src_seq), one(other.src_seq)),
-            ("--classes", one(self.classes), one(other.classes)),
-            ("--vocab", one(self.vocab), one(other.vocab)),
-        ]
-        .into_iter()
-        .find(|(_, own, others)| own != others)
-    }
-
-    /// The options whose sizes mean something here.
-    pub fn applicable(&self) -> Vec<&'static str> {
-        [
-            ("--image", self.image.is_some()),
-            ("--seq", self.seq.is_some()),
-            ("--src-seq", self.src_seq.is_some()),
-            ("--classes", self.classes.is_some()),
-            ("--vocab", self.vocab.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(option, applies)| applies.then_some(option))
-        .collect()
-    }
-}
-
-/// What somebody asks for; what is left out is the model's own recipe.
+/// What somebody wants to train. A field that is `None` takes the value of the model's recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Request {
     /// Samples in a batch.
     pub batch: Option<usize>,
-    /// Tokens in a batch: as many samples as have no more; where `batch` is given, that counts.
+    /// Most tokens in a batch: the batch has as many samples as have no more tokens together.
+    /// It has no effect if `batch` is given.
     pub tokens: Option<usize>,
     /// Number formats.
     pub precision: Precision,
@@ -258,9 +167,9 @@ pub struct Request {
     pub optimizer: Option<OptimizerKind>,
     /// Sizes of a sample.
     pub input: Input,
-    /// Batches whose gradients are added up before one optimizer step; 0 is taken as 1.
+    /// Batches whose gradients are summed before one optimizer step; 0 counts as 1.
     pub accumulate: usize,
-    /// Whether activations are computed again in the backward pass where burn can.
+    /// Whether the backward pass computes activations again where burn supports it.
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
@@ -268,7 +177,7 @@ pub struct Request {
     pub lora: Option<LoraRequest>,
 }
 
-/// A request with every gap filled: what a training step is made from.
+/// A [`Request`] with every gap filled: the training step is made from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Samples in a batch.
@@ -279,9 +188,9 @@ pub struct Job {
     pub optimizer: OptimizerKind,
     /// Sizes of a sample.
     pub input: Input,
-    /// Batches whose gradients are added up before one optimizer step.
+    /// Batches whose gradients are summed before one optimizer step.
     pub accumulate: usize,
-    /// Whether activations are computed again in the backward pass where burn can.
+    /// Whether the backward pass computes activations again where burn supports it.
     pub checkpointing: bool,
     /// Path prefixes of parameters that are not trained.
     pub freeze: Vec<String>,
@@ -294,8 +203,9 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// A size or adapters that mean nothing for this network, or a size of zero; fewer tokens
-    /// than one sample has.
+    /// [`Error::NotApplicable`] if the model has no such size, [`Error::NoAdapters`] if the zoo
+    /// knows no adapters for it, [`Error::Size`] if a size is zero, the model has no such adapter
+    /// target, or one sample has more tokens than the batch may have.
     pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
         let recipe = model.recipe();
         let input = self.input.resolve(model)?;
@@ -306,7 +216,7 @@ impl Request {
         };
         if batch == 0 {
             return Err(Error::Size {
-                what: "--batch",
+                what: Setting::Batch,
                 must: "at least 1".into(),
                 got: "0".into(),
             });
@@ -334,16 +244,16 @@ impl Request {
     }
 }
 
-/// As many samples of `input` as have at most `tokens`.
+/// The number of samples of `input` that have at most `tokens` together.
 fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Error> {
     let each = input.tokens().ok_or_else(|| Error::NotApplicable {
-        option: "--tokens",
+        what: Setting::Tokens,
         model: model.name().into(),
-        applicable: input.applicable(),
+        applicable: input.sizes(),
     })?;
     match tokens / each {
         0 => Err(Error::Size {
-            what: "--tokens",
+            what: Setting::Tokens,
             must: format!("at least {each}, which is one sample"),
             got: tokens.to_string(),
         }),
@@ -352,7 +262,7 @@ fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Er
 }
 
 impl Job {
-    /// What asks for it: resolved for the same model, this job again.
+    /// The request that resolves to this job again, for the same model.
     pub fn request(&self) -> Request {
         Request {
             batch: Some(self.batch),
@@ -378,11 +288,11 @@ impl Job {
         })
     }
 
-    /// Checks that an image is what `must` says.
+    /// Checks that `holds` is true of the height and width of an image; `must` says it in words.
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] if it is not.
+    /// [`Error::Size`] if it is false.
     pub(crate) fn check_image(
         &self,
         must: String,
@@ -393,7 +303,7 @@ impl Job {
             return Ok(());
         }
         Err(Error::Size {
-            what: "--image",
+            what: InputSize::Image.into(),
             must,
             got: format!("{height}x{width}"),
         })
@@ -403,39 +313,37 @@ impl Job {
     ///
     /// # Panics
     ///
-    /// The variant has no images: a mistake in its file, not in a request.
+    /// If the model's recipe has no image size: a mistake in the model, not in a request.
     pub fn image(&self) -> [usize; 2] {
         self.input
             .image
-            .expect("the variant's recipe has an image size")
+            .expect("the model's recipe has an image size")
     }
 
     /// Tokens in a sequence. Panics as [`Job::image`] does.
     pub fn seq(&self) -> usize {
         self.input
             .seq
-            .expect("the variant's recipe has a sequence length")
+            .expect("the model's recipe has a sequence length")
     }
 
     /// Tokens in a source sequence. Panics as [`Job::image`] does.
     pub fn src_seq(&self) -> usize {
         self.input
             .src_seq
-            .expect("the variant's recipe has a source length")
+            .expect("the model's recipe has a source length")
     }
 
     /// Classes of the output. Panics as [`Job::image`] does.
     pub fn classes(&self) -> usize {
-        self.input
-            .classes
-            .expect("the variant's recipe has classes")
+        self.input.classes.expect("the model's recipe has classes")
     }
 
     /// Words in the vocabulary. Panics as [`Job::image`] does.
     pub fn vocab(&self) -> usize {
         self.input
             .vocab
-            .expect("the variant's recipe has a vocabulary")
+            .expect("the model's recipe has a vocabulary")
     }
 }
 
@@ -446,16 +354,16 @@ mod tests {
     use strum::VariantNames;
 
     use super::*;
-    use crate::{supervised, toy};
+    use crate::{supervised, test_support};
 
     #[derive(Module, Debug)]
-    struct Toy {
+    struct SmallNetwork {
         words: Embedding,
         hidden: Linear,
         kernel: Param<Tensor<3>>,
     }
 
-    impl Toy {
+    impl SmallNetwork {
         fn new(device: &Device) -> Self {
             Self {
                 words: EmbeddingConfig::new(5, 4).init(device),
@@ -474,21 +382,21 @@ mod tests {
                 ..Request::default()
             };
             let job = request.resolve(&variant).unwrap();
-            let device = toy::flex().autodiff();
-            let mut losses = toy::Losses::on(&device);
+            let device = test_support::flex().autodiff();
+            let mut losses = test_support::Losses::on(&device);
             let Ok(()) = supervised(
-                Toy::new(&device),
+                SmallNetwork::new(&device),
                 &job,
                 &device,
                 4,
                 &mut losses,
                 |device| (Tensor::<2, Int>::ones([1, 2], device),),
-                |toy, (words,)| {
-                    let hidden = toy.hidden.forward(toy.words.forward(words));
-                    (hidden * toy.kernel.val() - 7.0).square().mean()
+                |network, (words,)| {
+                    let hidden = network.hidden.forward(network.words.forward(words));
+                    (hidden * network.kernel.val() - 7.0).square().mean()
                 },
             );
-            losses.assert_fall(crate::toy::Kind::ONLY);
+            losses.assert_fall(test_support::Kind::ONLY);
         }
     }
 
@@ -518,7 +426,7 @@ mod tests {
 
     #[test]
     fn muon_gets_neither_embeddings_nor_vectors_nor_kernels() {
-        let toy = Toy::new(&toy::flex().autodiff());
-        assert_eq!(hidden_matrices(&toy), [toy.hidden.weight.id]);
+        let network = SmallNetwork::new(&test_support::flex().autodiff());
+        assert_eq!(hidden_matrices(&network), [network.hidden.weight.id]);
     }
 }

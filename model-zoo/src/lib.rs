@@ -1,42 +1,44 @@
 //! Published networks and the training steps that practitioners run, as plain burn code.
 //!
-//! Invariant: nothing here knows that it is being measured. A training step is a
-//! function over a [`Device`](burn::tensor::Device); whoever wants to know what it
-//! does passes a [`Watcher`] and is told where each phase ends.
+//! Invariant: nothing here knows that it is measured. A training step is a function of a
+//! [`Device`](burn::tensor::Device), and reports to an [`Observer`] what it does and when a phase
+//! ends.
 //!
-//! One architecture is one file and one line in `networks.rs`. The order within such
-//! a file: header (paper, reference implementation, differences), configuration,
-//! module and `forward`, blocks, training step, tests.
+//! One architecture is one file and one line in `networks.rs`. The order within such a file:
+//! configuration, module and `forward`, blocks, training step, published variants (names, paper,
+//! reference implementation, counts, recipe and differences, see [`Variant`]), tests.
 
 #![recursion_limit = "256"]
 
 mod blocks;
 mod classify;
-mod configured;
 mod error;
+mod from_config;
+mod input;
 mod job;
 mod lora;
-mod miniature;
 mod mixed;
 mod model;
 mod networks;
+mod observer;
 #[cfg(test)]
-mod toy;
-mod trainee;
+mod test_support;
+mod tiny;
+mod trainer;
 mod variant;
-mod watcher;
 mod weights;
 
-pub use configured::{Configured, PublishedTensor, PublishedTensors, published_tensors};
-pub use error::Error;
-pub use job::{Input, Job, OptimizerKind, Precision, Request};
+pub use error::{Error, Setting};
+pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors, published_tensors};
+pub use input::{Input, InputSize, SizeValue};
+pub use job::{Job, OptimizerKind, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
-pub use miniature::{Miniature, find_miniature, miniatures};
 pub use model::{Model, Recipe};
 pub use networks::{
     BertConfig, Network, check, find, frozen_paths, train, train_bert_classifier, variants,
 };
-pub use trainee::{Batch, Trainee, frozen, supervised};
+pub use observer::{NoopObserver, Observer, Phase};
+pub use tiny::{TinyModel, find_tiny, tiny_models};
+pub use trainer::{Batch, Trainer, frozen, supervised};
 pub use variant::{Counts, Variant};
-pub use watcher::{Phase, Unwatched, Watcher};
 pub use weights::{WeightTensor, Weights};

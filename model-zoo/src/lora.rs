@@ -1,25 +1,24 @@
-//! Low-rank adapters: the weights stay as they are, and small matrices beside them are
-//! trained.
+//! Low-rank adapters: a step trains small matrices beside the weights, which are frozen.
 //!
 //! Paper: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", arXiv
 //! 2106.09685; with a quantized base Dettmers et al. 2023, "QLoRA: Efficient Finetuning of
 //! Quantized LLMs", arXiv 2305.14314.
 //!
 //! The adapters are burn's own (`Module::apply_lora`, `apply_qlora`). burn adds their product
-//! to the weight before it is used, `x (W + s A B)`, where PEFT adds `s (x A) B` to the
-//! output: the sum, as large as the weight and never quantized, is kept for the backward pass
-//! of each layer, and a gradient of that size comes and goes.
+//! to the weight before the layer uses it, `x (W + s A B)`, where PEFT adds `s (x A) B` to the
+//! output. So burn keeps the sum, which is as large as the weight and never quantized, for the
+//! backward pass of each layer, and makes a gradient of that size, which it frees at once.
 
 use burn::module::{self, Module, ParamGroup, QLora, Quantizer};
 use burn::tensor::quantization::{Calibration, QuantValue};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Precision};
+use crate::{Error, Precision, Setting};
 
-/// The adapters' scale: burn divides it by the rank. Does not matter to memory.
+/// The adapters' scale, which burn divides by the rank. It has no effect on memory.
 const ALPHA: f64 = 16.0;
 
-/// The format of the weights that adapters are put beside.
+/// The format of the frozen weights beside the adapters.
 #[derive(
     Clone,
     Copy,
@@ -34,24 +33,26 @@ const ALPHA: f64 = 16.0;
     strum::EnumString,
     strum::VariantNames,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum BaseFormat {
-    /// That of the job.
+    /// The number format of the job.
     #[default]
     #[serde(rename = "dense")]
     #[strum(serialize = "dense")]
     Dense,
-    /// The projections in 8 bits, in the scheme that burn has for the device.
+    /// The projections in 8 bits, in burn's quantization scheme for the device.
     #[serde(rename = "8bit")]
     #[strum(serialize = "8bit")]
     Bits8,
-    /// The projections in 4 bits, likewise.
+    /// The projections in 4 bits, in burn's quantization scheme for the device.
     #[serde(rename = "4bit")]
     #[strum(serialize = "4bit")]
     Bits4,
 }
 
-/// The adapters that somebody asks for.
+/// The adapters of a [`Request`](crate::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct LoraRequest {
     /// Columns of the first matrix and rows of the second.
     pub rank: usize,
@@ -61,7 +62,7 @@ pub struct LoraRequest {
     pub base: BaseFormat,
 }
 
-/// The adapters of a job.
+/// The adapters of a [`Job`](crate::Job).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lora {
     /// Columns of the first matrix and rows of the second.
@@ -74,7 +75,7 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// What asks for them.
+    /// The request that resolves to these adapters again.
     pub(crate) fn request(&self) -> LoraRequest {
         LoraRequest {
             rank: self.rank,
@@ -84,21 +85,21 @@ impl Lora {
     }
 }
 
-/// The projections of a network that adapters can be put beside.
+/// The projections of a network that can have adapters.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Projections {
-    /// What people call them, and regular expressions for the ends of their weights' paths.
+    /// Their names in a request, and regular expressions for the ends of their weights' paths.
     named: &'static [(&'static str, &'static str)],
-    /// Those that get adapters unless a request says otherwise: for BERT, GPT-2 and Llama the
-    /// defaults of PEFT (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`), queries and
-    /// values; for the others the same.
+    /// Those that get adapters if a request names none: queries and values, which is the
+    /// default of PEFT for BERT, GPT-2 and Llama
+    /// (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`).
     usual: &'static [&'static str],
-    /// A regular expression for the paths of the head that is trained in full beside the
+    /// A regular expression for the paths of the head. A step trains it in full beside the
     /// adapters, since its weights are new (PEFT's task type `SEQ_CLS`).
     head: Option<&'static str>,
 }
 
-/// Queries, keys and values out of one projection, as in GPT-2.
+/// The projections of a layer with one projection for queries, keys and values, as in GPT-2.
 const FUSED: [(&str, &str); 4] = [
     ("qkv", r"attention\.qkv"),
     ("o", r"attention\.output"),
@@ -158,7 +159,8 @@ static TRANSFORMER: Projections = Projections {
     head: None,
 };
 
-/// The projections of the networks of the file called `file`, if adapters are usual there.
+/// The projections of the networks in the file called `file`; `None` if the zoo knows no
+/// adapters for them.
 pub(crate) fn projections(file: &str) -> Option<&'static Projections> {
     match file {
         "bert" => Some(&BERT),
@@ -175,7 +177,7 @@ impl LoraRequest {
     ///
     /// # Errors
     ///
-    /// [`Error::Size`]: the network has no such projection.
+    /// [`Error::Size`] if the network has no projection of a requested name.
     pub(crate) fn resolve(&self, projections: &'static Projections) -> Result<Lora, Error> {
         let named = projections.named.iter().map(|(name, _)| *name);
         let targets = match self.targets.as_slice() {
@@ -187,7 +189,7 @@ impl LoraRequest {
                         .clone()
                         .find(|name| name == wanted)
                         .ok_or_else(|| Error::Size {
-                            what: "--lora-targets",
+                            what: Setting::LoraTargets,
                             must: format!(
                                 "some of {}",
                                 named.clone().collect::<Vec<_>>().join(",")
@@ -207,8 +209,8 @@ impl LoraRequest {
 }
 
 impl Lora {
-    /// `module` with its weights frozen and adapters beside them, in the number format of
-    /// `precision`.
+    /// `module` with its weights frozen and with adapters beside them, which have the number
+    /// format of `precision`.
     pub(crate) fn adapt<M: Module>(&self, module: M, precision: Precision) -> M {
         let mut lora = module::Lora::new(self.rank, ALPHA)
             .set_param_group(self.weights(|name| self.targets.contains(&name)));
@@ -223,7 +225,7 @@ impl Lora {
                 let scheme = device.settings().quantization.scheme.with_value(value);
                 let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
                 quantizer.set_param_group(self.weights(|_| true));
-                // A quantized weight does not say in which format its adapters compute.
+                // burn cannot derive the adapters' float type from a quantized weight.
                 lora = lora.set_dtype(precision.float_type());
                 module.apply_qlora(QLora::new(lora, quantizer))
             }
@@ -235,12 +237,12 @@ impl Lora {
         }
     }
 
-    /// The weights of the projections that `are` wanted.
-    fn weights(&self, are: impl Fn(&'static str) -> bool) -> ParamGroup {
+    /// The weights of the projections for whose names `wanted` is true.
+    fn weights(&self, wanted: impl Fn(&'static str) -> bool) -> ParamGroup {
         let named = self.projections.named.iter();
-        let wanted = named.filter(|(name, _)| are(name));
+        let chosen = named.filter(|(name, _)| wanted(name));
         group(
-            wanted
+            chosen
                 .map(|(_, path)| format!(r"(^|\.){path}\.weight$"))
                 .collect(),
         )
@@ -248,13 +250,13 @@ impl Lora {
 }
 
 fn group(patterns: Vec<String>) -> ParamGroup {
-    ParamGroup::from_any_regexes(patterns).expect("the patterns of this file are regular")
+    ParamGroup::from_any_regexes(patterns).expect("valid regular expressions")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, Request, toy};
+    use crate::{Input, Request, test_support};
 
     fn request(targets: &[&str], base: BaseFormat) -> Request {
         Request {
@@ -278,14 +280,14 @@ mod tests {
 
     #[test]
     fn adapters_alone_train() {
-        use crate::{Configured, Model};
-        let tiny = Configured::read("tiny", TINY).unwrap();
+        use crate::{ConfigModel, Model};
+        let tiny = ConfigModel::read("tiny", TINY).unwrap();
         for base in [BaseFormat::Dense, BaseFormat::Bits8] {
             let job = request(&["q", "v", "down"], base).resolve(&tiny).unwrap();
             let device = burn::tensor::Device::flex().autodiff();
-            let mut losses = toy::Losses::on(&device);
+            let mut losses = test_support::Losses::on(&device);
             let Ok(()) = tiny.train(&job, &device, 6, &mut losses);
-            losses.assert_fall(toy::Kind::ONLY);
+            losses.assert_fall(test_support::Kind::ONLY);
         }
     }
 

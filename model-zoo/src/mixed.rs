@@ -1,4 +1,4 @@
-//! Mixed precision: fp32 master weights beside a 16-bit module.
+//! Mixed precision: a module in 16 bits and master weights in fp32.
 //!
 //! Micikevicius et al. 2018, "Mixed Precision Training", arXiv 1710.03740: weights,
 //! activations and gradients in 16 bits; a copy of the weights and the optimizer
@@ -11,11 +11,11 @@ use burn::tensor::{DType, FloatDType, Tensor};
 /// Within the range that section 3.2 of the paper used, 8 to 32K.
 const LOSS_SCALE: f64 = 1024.0;
 
-/// The fp32 weights, by parameter.
+/// The fp32 master weights, by the id of their parameters.
 pub(crate) struct Master(GradientsParams);
 
 impl Master {
-    /// The trained parameters of `module`, in fp32.
+    /// A copy of the trained parameters of `module`, in fp32.
     pub fn of<M: Module>(module: &M) -> Self {
         struct Widen(GradientsParams);
         impl ModuleVisitor for Widen {
@@ -32,12 +32,12 @@ impl Master {
         Self(widen.0)
     }
 
-    /// What the backward pass starts from.
+    /// `loss` times the loss scale. The backward pass starts from it.
     pub fn scaled(loss: &Tensor<1>) -> Tensor<1> {
         loss.clone().mul_scalar(LOSS_SCALE)
     }
 
-    /// `gradients` of the scaled loss, in fp32 and without the scale.
+    /// The gradients of the loss in fp32, from `gradients` of the scaled loss.
     pub fn unscaled<M: Module>(module: &M, gradients: GradientsParams) -> GradientsParams {
         struct Unscale {
             from: GradientsParams,
@@ -59,7 +59,7 @@ impl Master {
         unscale.to
     }
 
-    /// A copy of `module` with the fp32 weights in it.
+    /// A copy of `module` with these fp32 weights as its parameters.
     pub fn into_module<M: Module>(self, module: &M) -> M {
         struct Replace(GradientsParams);
         impl ModuleMapper for Replace {
@@ -73,7 +73,7 @@ impl Master {
         module.clone().map(&mut Replace(self.0))
     }
 
-    /// `module` with the 16-bit copies of these weights in it.
+    /// `module` with 16-bit copies of these weights as its parameters.
     pub fn narrowed<M: Module>(&self, module: M) -> M {
         struct Narrow<'a>(&'a GradientsParams);
         impl ModuleMapper for Narrow<'_> {
@@ -81,8 +81,8 @@ impl Master {
                 match self.0.get::<D>(param.id) {
                     Some(wide) => param.map(|old| {
                         let narrow = wide.cast(narrow_type(old.dtype()));
-                        // Without it, a tensor does not checkpoint, and burn refuses to
-                        // mix it with those that do.
+                        // A new tensor does not checkpoint, and burn refuses to mix it with
+                        // tensors that do.
                         let strategy = old.gradient_checkpointing_strategy();
                         Tensor::from_inner(narrow)
                             .with_gradient_checkpointing_strategy(strategy.unwrap_or_default())
@@ -96,7 +96,7 @@ impl Master {
     }
 }
 
-/// The float type that `dtype` names; a parameter has no other.
+/// The float type of a parameter whose type is `dtype`.
 fn narrow_type(dtype: DType) -> FloatDType {
     match dtype {
         DType::BF16 => FloatDType::BF16,
@@ -110,7 +110,7 @@ mod tests {
     use burn::nn::LinearConfig;
 
     use super::*;
-    use crate::{Precision, Request, find, supervised, toy};
+    use crate::{Precision, Request, find, supervised, test_support};
 
     #[test]
     fn a_second_step_can_checkpoint_too() {
@@ -119,8 +119,8 @@ mod tests {
             ..Request::default()
         };
         let job = request.resolve(&find("resnet-20").unwrap()).unwrap();
-        let device = toy::flex().autodiff().gradient_checkpointing();
-        let mut losses = toy::Losses::on(&device);
+        let device = test_support::flex().autodiff().gradient_checkpointing();
+        let mut losses = test_support::Losses::on(&device);
         let Ok(()) = supervised(
             LinearConfig::new(3, 1).init(&device),
             &job,
@@ -130,6 +130,6 @@ mod tests {
             |device| (Tensor::<2>::ones([2, 3], device),),
             |linear, (x,)| (linear.forward(x) - 7.0).square().mean(),
         );
-        losses.assert_fall(crate::toy::Kind::ONLY);
+        losses.assert_fall(test_support::Kind::ONLY);
     }
 }

@@ -1,57 +1,56 @@
-//! What can be trained.
+//! The interface of everything that can be trained.
 
 use burn::tensor::Device;
 
-use crate::{Error, Input, Job, OptimizerKind, Variant, Watcher, networks};
+use crate::{Error, Input, Job, Observer, OptimizerKind, Variant, networks};
 
-/// How a network is trained where a request does not say otherwise.
+/// The defaults of a model's training step, which a request can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// Sizes of a sample; only the sizes that mean something for this network are `Some`,
-    /// and only those can be changed by a request.
+    /// Sizes of a sample. A request can change those that are `Some`.
     pub input: Input,
-    /// Samples in a batch, on one card.
+    /// Samples in a batch on one card.
     pub batch: usize,
     /// Optimizer.
     pub optimizer: OptimizerKind,
 }
 
-/// A network and its training step: a published one, one in miniature, or somebody's own.
+/// A network and its training step.
 pub trait Model {
-    /// What people call it.
+    /// Its name, as reports and errors show it.
     fn name(&self) -> &str;
 
-    /// How it is trained where a request does not say otherwise.
+    /// The defaults of its training step.
     fn recipe(&self) -> Recipe;
 
-    /// The file of `src/networks/` that defines its layers; none if that is not known.
+    /// The file of `src/networks/` that defines its layers; `None` if the zoo has no such file.
     fn file(&self) -> Option<&'static str>;
 
-    /// The name by which [`find`](crate::find) has it; none if it is not of the zoo.
+    /// The name by which [`find`](crate::find) knows it; `None` if it is not published.
     fn published(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether it can be built and run at the sizes of `job`.
+    /// Checks that the network can be built and trained at the sizes of `job`.
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] with what the size must be.
+    /// [`Error::Size`] about a size that it cannot work with.
     fn check(&self, job: &Job) -> Result<(), Error>;
 
-    /// Trains it on `device` for `steps` optimizer steps; 0 only builds it. The device is as
-    /// [`Network::train`](crate::Network::train) says.
+    /// Trains the network on `device` for `steps` optimizer steps; 0 only builds it. `device`
+    /// is as [`Network::train`](crate::Network::train) says.
     ///
     /// # Errors
     ///
-    /// What the watcher stopped with.
-    fn train<W: Watcher>(
+    /// The error of the observer, if it stops the step.
+    fn train<O: Observer>(
         &self,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop>;
+        observer: &mut O,
+    ) -> Result<(), O::Stop>;
 }
 
 impl Model for Variant {
@@ -79,13 +78,13 @@ impl Model for Variant {
         networks::check(self, job)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         &self,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        networks::train(self, job, device, steps, watcher)
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        networks::train(self, job, device, steps, observer)
     }
 }

@@ -1,62 +1,65 @@
-//! Which networks there are. Adding an architecture is its file and one line in [`zoo!`].
+//! The published networks. A new architecture is one file in `networks/` and one line in [`zoo!`].
 
 use burn::tensor::Device;
 
-use crate::miniature::miniatures;
-use crate::{Error, Job, Variant, Watcher};
+use crate::{Error, Job, Observer, Variant, tiny};
 
-/// One architecture: what every file of the zoo provides.
+/// One architecture. Every file of the zoo implements it once.
 pub trait Network {
-    /// Its published variants.
-    fn variants() -> Vec<Variant>;
+    /// Its published variants. `file` is their [`Variant::file`].
+    fn variants(file: &'static str) -> Vec<Variant>;
 
-    /// Whether the network can be built and run at the sizes of `job`; most can at any.
+    /// Checks that the network can be built and trained at the sizes of `job`; most networks can
+    /// at any size.
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] with what the size must be.
+    /// [`Error::Size`] about a size that it cannot work with.
     fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Regular expressions of the paths whose parameters the recipe itself freezes. A
-    /// path begins with the name of the module if the step has several.
+    /// Regular expressions for the paths of the parameters that the published recipe freezes. If
+    /// the step has several modules, a path begins with the name of the module.
     fn frozen_paths(_variant: &Variant) -> &'static [&'static str] {
         &[]
     }
 
-    /// Trains `variant` on `device` for `steps` optimizer steps, or rounds of them where
-    /// the recipe goes from one loss to the next. A [miniature](crate::Miniature) is one that has
-    /// a name of its own.
+    /// Trains `variant` on `device` for `steps` optimizer steps, or rounds of them if the recipe
+    /// alternates between losses. The name of a [tiny model](crate::TinyModel) is not among those
+    /// of the variants; its file knows the name too.
     ///
-    /// The device is an autodiff device whose float type is already the one that
-    /// `job.precision` asks for. What is in the batch does not matter to memory;
-    /// its shapes do.
+    /// `device` is an autodiff device whose float type is that of `job.precision`. The values in
+    /// a batch have no effect on memory, its shapes do.
     ///
     /// # Errors
     ///
-    /// What the watcher stopped with.
-    fn train<W: Watcher>(
+    /// The error of the observer, if it stops the step.
+    ///
+    /// # Panics
+    ///
+    /// If the file knows no network of the variant's name.
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop>;
+        observer: &mut O,
+    ) -> Result<(), O::Stop>;
 }
 
 macro_rules! zoo {
     ($($file:ident :: $network:ident),+ $(,)?) => {
         $(pub(crate) mod $file;)+
 
-        /// Every variant of the zoo, family by family.
+        /// All variants of the zoo, grouped by family.
         pub fn variants() -> Vec<Variant> {
             let mut all = Vec::new();
-            $(all.extend(<$file::$network as Network>::variants());)+
+            $(all.extend(<$file::$network as Network>::variants(stringify!($file)));)+
             all
         }
 
-        /// Whether `variant` can be built and run at the sizes of `job`.
+        /// Checks that `variant` can be built and trained at the sizes of `job`.
         ///
         /// # Errors
         ///
@@ -68,8 +71,8 @@ macro_rules! zoo {
             }
         }
 
-        /// Regular expressions of the paths whose parameters the recipe of `variant`
-        /// itself freezes.
+        /// Regular expressions for the paths of the parameters that the published recipe of
+        /// `variant` freezes.
         pub fn frozen_paths(variant: &Variant) -> &'static [&'static str] {
             match variant.file {
                 $(stringify!($file) => <$file::$network as Network>::frozen_paths(variant),)+
@@ -82,16 +85,16 @@ macro_rules! zoo {
         /// # Errors
         ///
         /// As [`Network::train`].
-        pub fn train<W: Watcher>(
+        pub fn train<O: Observer>(
             variant: &Variant,
             job: &Job,
             device: &Device,
             steps: usize,
-            watcher: &mut W,
-        ) -> Result<(), W::Stop> {
+            observer: &mut O,
+        ) -> Result<(), O::Stop> {
             match variant.file {
                 $(stringify!($file) => {
-                    <$file::$network as Network>::train(variant, job, device, steps, watcher)
+                    <$file::$network as Network>::train(variant, job, device, steps, observer)
                 })+
                 other => unreachable!("no file of the zoo is called {other}"),
             }
@@ -99,6 +102,7 @@ macro_rules! zoo {
     };
 }
 
+// `cargo fmt` does not see these modules; the test `files_are_formatted` checks their files.
 zoo! {
     resnet::ResNet,
     bert::Bert,
@@ -130,19 +134,18 @@ zoo! {
 
 pub use bert::{BertConfig, train_classifier as train_bert_classifier};
 
-/// The variant called `name`, whatever its capitals and separators.
+/// The variant called `name`. Capitals and separators do not matter.
 ///
 /// # Errors
 ///
-/// [`Error::UnknownModel`] with the names nearest to it.
+/// [`Error::UnknownModel`] with the most similar names if there is none.
 pub fn find(name: &str) -> Result<Variant, Error> {
     let all = variants();
     let wanted = plain(name);
     if let Some(found) = all.iter().find(|variant| plain(variant.name) == wanted) {
         return Ok(found.clone());
     }
-    let small = miniatures().into_iter().map(|miniature| miniature.name);
-    let names = all.iter().map(|variant| variant.name).chain(small);
+    let names = all.iter().map(|variant| variant.name).chain(tiny::names());
     let mut nearest: Vec<_> = names
         .map(|name| (strsim::jaro_winkler(&plain(name), &wanted), name))
         .filter(|(similarity, _)| *similarity > 0.7)
@@ -154,7 +157,7 @@ pub fn find(name: &str) -> Result<Variant, Error> {
     })
 }
 
-/// `name` without what people leave out or type differently: `ResNet_50` is `resnet50`.
+/// `name` in lower case and without separators: `ResNet_50` is `resnet50`.
 pub(crate) fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| c.is_alphanumeric())
@@ -164,23 +167,48 @@ pub(crate) fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+    use std::path::Path;
+    use std::process::Command;
+
     use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
     use burn::optim::GradientsParams;
     use burn::tensor::Tensor;
     use burn::tensor::kind::Basic;
 
     use super::*;
-    use crate::toy;
-    use crate::{Counts, Phase, Request};
+    use crate::test_support;
+    use crate::{Counts, Model, Phase, Request, tiny_models};
 
-    /// Counts what a step trains, and stops it before any parameter exists.
+    /// Counts the parameters of a step, and stops it before any of them exists.
     struct Count {
         counts: Counts,
-        /// A lazy parameter does not say whether it is frozen, so the variant does.
+        /// The parameters that the recipe freezes; a lazy parameter does not know that it is.
         frozen: Vec<ParamGroup>,
     }
 
-    impl Watcher for Count {
+    impl Count {
+        /// The counts of the step of `model`, whose recipe freezes the paths `frozen`.
+        fn of(model: &impl Model, frozen: &[&str]) -> Counts {
+            let mut count = Self {
+                counts: Counts {
+                    trainable: 0,
+                    tensors: 0,
+                    buffers: 0,
+                },
+                frozen: frozen
+                    .iter()
+                    .map(|path| ParamGroup::from_regex(path).unwrap())
+                    .collect(),
+            };
+            let job = Request::default().resolve(model).unwrap();
+            let device = test_support::flex().autodiff();
+            assert!(model.train(&job, &device, 1, &mut count).is_err());
+            count.counts
+        }
+    }
+
+    impl Observer for Count {
         type Stop = ();
 
         fn module<M: Module>(&mut self, name: &str, module: &M) {
@@ -201,7 +229,7 @@ mod tests {
                     let path = self.path.join(".");
                     let is_in = |group: &ParamGroup| group.matches(&param.id, Some(&path));
                     if exists {
-                        // burn makes what is not trained, such as running statistics, at once.
+                        // burn creates running statistics and the like at once.
                         self.count.counts.buffers += elements;
                     } else if !self.count.frozen.iter().any(is_in) {
                         self.count.counts.trainable += elements;
@@ -227,27 +255,44 @@ mod tests {
         }
     }
 
-    /// Each variant has the counts that are published for it. Parameters are lazy,
-    /// so not even the largest network takes memory here.
+    /// Each variant has its published counts. Parameters are lazy, so that not even the largest
+    /// network needs memory here.
     #[test]
     fn counts_are_those_published() {
-        let device = toy::flex().autodiff();
         for variant in variants() {
-            let job = Request::default().resolve(&variant).unwrap();
-            let mut count = Count {
-                counts: Counts {
-                    trainable: 0,
-                    tensors: 0,
-                    buffers: 0,
-                },
-                frozen: frozen_paths(&variant)
-                    .iter()
-                    .map(|path| ParamGroup::from_regex(path).unwrap())
-                    .collect(),
-            };
-            assert!(train(&variant, &job, &device, 1, &mut count).is_err());
-            assert_eq!(count.counts, variant.counts, "{}", variant.name);
+            let counts = Count::of(&variant, frozen_paths(&variant));
+            assert_eq!(counts, variant.counts, "{}", variant.name);
         }
+    }
+
+    /// A file that does not know the name of a tiny model would train the published network.
+    #[test]
+    fn tiny_models_are_not_the_published_ones() {
+        for tiny in tiny_models() {
+            let counts = Count::of(&tiny, frozen_paths(&tiny.of));
+            assert!(counts.trainable > 0, "{}", tiny.name);
+            let published = tiny.of.counts.trainable;
+            assert!(counts.trainable < published / 100, "{}", tiny.name);
+        }
+    }
+
+    /// As `cargo fmt --check`, for the files that [`zoo!`] hides from it. To format them, run
+    /// `rustfmt --edition 2024 model-zoo/src/networks/*.rs`.
+    #[test]
+    fn files_are_formatted() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/networks");
+        let files = std::fs::read_dir(folder).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let files = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
+        let mut rustfmt = Command::new("rustfmt");
+        rustfmt.args(["--check", "--edition", "2024"]).args(files);
+        let output = match rustfmt.output() {
+            // A toolchain without rustfmt can run the tests all the same.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            output => output.unwrap(),
+        };
+        let difference = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{difference}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is published about a network.
+//! A published network, as data.
 
 use crate::{Input, OptimizerKind};
 
@@ -7,37 +7,36 @@ use crate::{Input, OptimizerKind};
 pub struct Counts {
     /// Elements of all parameters that receive a gradient.
     pub trainable: u64,
-    /// Tensors among which those are divided.
+    /// Tensors that hold those elements.
     pub tensors: u64,
-    /// Elements that are neither trained nor frozen weights: running statistics, and
-    /// noise that is drawn once.
+    /// Elements that the network keeps but no optimizer changes, other than frozen weights:
+    /// running statistics, and noise that is drawn once.
     pub buffers: u64,
 }
 
-/// One published network: what `fit-check models NAME` shows.
+/// One published network.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// The name by which people ask for it, for instance `resnet-50`.
+    /// The name by which [`find`](crate::find) knows it, for instance `resnet-50`.
     pub name: &'static str,
     /// The architecture that it is a member of, for instance `ResNet`.
     pub family: &'static str,
-    /// The file of `src/networks/` that defines it.
+    /// The file of `src/networks/` that defines it, without `.rs`.
     pub file: &'static str,
     /// Authors, year, title and arXiv id of the paper.
     pub paper: &'static str,
-    /// The implementation whose layers and counts are followed.
+    /// The implementation that has the same layers and counts.
     pub reference: &'static str,
-    /// What is published about its size. For a step with several networks, their sum.
+    /// Published counts; for a step with several networks, their sum.
     pub counts: Counts,
-    /// Sizes of its published recipe; only the sizes that mean something for this
-    /// network are `Some`, and only those can be changed by a request.
+    /// Sizes of a sample in the published recipe. A request can change those that are `Some`.
     pub input: Input,
-    /// Batch size of its published recipe, on one card.
+    /// Samples in a batch on one card in the published recipe.
     pub batch: usize,
-    /// Optimizer of its published recipe, or the nearest that burn-optim has.
+    /// Optimizer of the published recipe, or the most similar one that burn-optim has.
     pub optimizer: OptimizerKind,
     /// The published recipe in one sentence.
     pub recipe: &'static str,
-    /// Where this differs from the reference, each with the size of the effect.
+    /// Differences from the reference, each with the size of its effect on memory.
     pub differences: &'static [&'static str],
 }

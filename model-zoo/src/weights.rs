@@ -1,4 +1,4 @@
-//! Weights of which no more is known than their names and shapes.
+//! A training step of weights whose network is not known, only their names and shapes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 
-use crate::{Error, Input, Job, Model, OptimizerKind, Phase, Recipe, Trainee, Watcher};
+use crate::{Error, Input, Job, Model, Observer, OptimizerKind, Phase, Recipe, Trainer};
 
 /// A tensor of a weights file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct WeightTensor {
 }
 
 impl WeightTensor {
-    /// Whether it is kept but never trained: the running statistics of torch's
-    /// normalisations, and the constants that transformers has written to its files.
+    /// Whether no optimizer changes it: it is a running statistic of a normalisation of torch,
+    /// or a constant that transformers writes to its files.
     pub fn is_buffer(&self) -> bool {
         const ENDINGS: [&str; 8] = [
             "running_mean",
@@ -36,7 +36,7 @@ impl WeightTensor {
         ENDINGS.iter().any(|ending| self.name.ends_with(ending))
     }
 
-    /// Whether it is the table of an embedding, by the names that are usual for one.
+    /// Whether it is an embedding table, which it is if it has a usual name of one.
     fn is_table(&self) -> bool {
         const PARTS: [&str; 3] = ["embed", "wte", "wpe"];
         self.shape.len() == 2 && PARTS.iter().any(|part| self.name.contains(part))
@@ -52,8 +52,8 @@ impl WeightTensor {
 
 /// Weights, their gradients and the optimizer's state: a training step without the network.
 ///
-/// The step is a real one but for two things: nothing is computed from the weights, and the
-/// gradients are zeros. What it takes is what any step with these weights takes at least.
+/// The step computes nothing from the weights, and its gradients are zeros; otherwise it is a
+/// complete training step. Any step with these weights needs at least as much memory.
 #[derive(Clone, Debug)]
 pub struct Weights {
     name: String,
@@ -61,7 +61,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Weights that people call `name`.
+    /// Weights whose model is called `name`.
     pub fn new(name: &str, tensors: Vec<WeightTensor>) -> Self {
         Self {
             name: name.into(),
@@ -69,13 +69,14 @@ impl Weights {
         }
     }
 
-    /// How many tensors there are.
+    /// The number of tensors.
     pub fn tensors(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Each kind of tensor that a step which freezes what is below `freeze` treats alike, as
-    /// weights with one of it, and how many there are.
+    /// The tensors in groups: a step that freezes the path prefixes `freeze` treats the tensors
+    /// of a group in the same way. Each group is given as [`Weights`] with one of its tensors, and
+    /// the number of its tensors.
     pub fn kinds(&self, freeze: &[String]) -> Vec<(Self, u64)> {
         let mut places: HashMap<_, usize> = HashMap::new();
         let mut kinds: Vec<(Self, u64)> = Vec::new();
@@ -118,36 +119,36 @@ impl Model for Weights {
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         &self,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        let mut trainee = Trainee::new(Tensors::new(&self.tensors, job, device), job);
-        trainee.module().touch();
-        trainee.show(watcher);
-        watcher.end(Phase::Init)?;
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        let mut trainer = Trainer::new(Tensors::new(&self.tensors, job, device), job);
+        trainer.module().touch();
+        trainer.show(observer);
+        observer.end(Phase::Init)?;
         for _ in 0..steps {
-            for empty in [Phase::Data, Phase::Forward] {
-                trainee.show(watcher);
-                watcher.end(empty)?;
+            for phase in [Phase::Data, Phase::Forward] {
+                trainer.show(observer);
+                observer.end(phase)?;
             }
-            let gradients = trainee.module().gradients();
-            watcher.gradients(trainee.module(), &gradients);
-            trainee.show(watcher);
-            watcher.end(Phase::Backward)?;
-            trainee = trainee.update(gradients);
-            trainee.show(watcher);
-            watcher.end(Phase::Optimizer)?;
+            let gradients = trainer.module().gradients();
+            observer.gradients(trainer.module(), &gradients);
+            trainer.show(observer);
+            observer.end(Phase::Backward)?;
+            trainer = trainer.update(gradients);
+            trainer.show(observer);
+            observer.end(Phase::Optimizer)?;
         }
         Ok(())
     }
 }
 
-/// Tensors without a network. What an optimizer does with a tensor can depend on its rank and
-/// on whether it is a table of words.
+/// Tensors without a network, by what an optimizer can treat differently: their rank, and
+/// whether they are embedding tables.
 #[derive(Module, Debug)]
 struct Tensors {
     vectors: Vec<Param<Tensor<1>>>,
@@ -158,8 +159,8 @@ struct Tensors {
     statistics: Vec<Statistic>,
 }
 
-/// A tensor that is kept but never trained. It is named as burn's batch normalisation names
-/// one of its statistics.
+/// A tensor that no optimizer changes. Its field has the name of a statistic of burn's batch
+/// normalisation.
 #[derive(Module, Debug)]
 struct Statistic {
     running_mean: Param<Tensor<2>>,
@@ -176,7 +177,7 @@ impl Tensors {
             statistics: Vec::new(),
         };
         for tensor in tensors {
-            // An empty tensor takes nothing.
+            // An empty tensor needs no memory.
             if !tensor.shape.contains(&0) {
                 all.push(tensor, job, device);
             }
@@ -204,7 +205,7 @@ impl Tensors {
             }
             [a, b] => self.matrices.push(zeros([a, b], frozen, device)),
             [a, b, c] => self.cubes.push(zeros([a, b, c], frozen, device)),
-            // Of more than four dimensions the first are taken together.
+            // The first of more than four dimensions are merged.
             [ref first @ .., a, b, c] => {
                 let shape = [first.iter().product(), a, b, c];
                 self.kernels.push(zeros(shape, frozen, device));
@@ -212,7 +213,7 @@ impl Tensors {
         }
     }
 
-    /// Makes what burn would make when it is first used.
+    /// Uses each tensor once, since burn creates a parameter at its first use.
     fn touch(&self) {
         struct Touch;
         impl burn::module::ModuleVisitor for Touch {
@@ -223,7 +224,7 @@ impl Tensors {
         self.visit(&mut Touch);
     }
 
-    /// A gradient for each tensor that is trained.
+    /// A gradient of zeros for each tensor that is trained.
     fn gradients(&self) -> GradientsParams {
         struct Zeros(GradientsParams);
         impl burn::module::ModuleVisitor for Zeros {
@@ -240,7 +241,7 @@ impl Tensors {
     }
 }
 
-/// The last of the dimensions of `shape`, and the product of the others.
+/// `shape` as two dimensions: the product of all but the last, and the last.
 fn two(shape: &[usize]) -> [usize; 2] {
     match shape {
         [] => [1, 1],

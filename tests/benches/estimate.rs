@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use estimator::{Analysis, CardSpec, Estimate, Runtime, replay};
+use estimator::{Analysis, DeviceSpec, Runtime, replay};
 use fit_check::simulate_step;
 use model_zoo::{OptimizerKind, Request};
 
@@ -17,7 +17,7 @@ fn resnet_50(criterion: &mut Criterion) {
         ..Request::default()
     };
     let job = request.resolve(&variant).expect("the published sizes");
-    let spec = CardSpec::endless(Runtime::Cuda);
+    let spec = DeviceSpec::unlimited(Runtime::Cuda);
     let simulate = || simulate_step(&variant, &job, spec.clone()).expect("a step that runs");
     let simulated = simulate();
     let recording = &simulated.recording;
@@ -30,10 +30,10 @@ fn resnet_50(criterion: &mut Criterion) {
         bench.iter(|| replay(&spec, recording, |buffer| recording.buffer(buffer).bytes));
     });
     group.bench_function("estimate from the recording", |bench| {
-        bench.iter(|| Estimate::of(&simulated, &spec));
+        bench.iter(|| simulated.estimate());
     });
     group.bench_function("estimate", |bench| {
-        bench.iter(|| Estimate::of(&simulate(), &spec));
+        bench.iter(|| simulate().estimate());
     });
     group.finish();
 }

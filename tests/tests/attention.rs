@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use estimator::record::Recording;
-use estimator::{Analysis, Bytes, CardSpec, Category, Phase, Runtime, simulate};
-use fit_check::{Watched, training_device};
+use estimator::{Analysis, Bytes, Category, DeviceSpec, Phase, Runtime, simulate};
+use fit_check::{SimulatedObserver, training_device};
 use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
 
 /// Each twice the one before.
@@ -29,10 +29,10 @@ fn bert(seq: usize) -> Recording {
         ..BertConfig::base(job.vocab())
     };
     // wgpu lays tensors out without padding, so that sizes are those of the elements.
-    let spec = CardSpec::endless(Runtime::Wgpu);
+    let spec = DeviceSpec::unlimited(Runtime::Wgpu);
     let simulated = simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), &job);
-        train_bert_classifier(&config, &job, &device, 1, &mut Watched(run))
+        train_bert_classifier(&config, &job, &device, 1, &mut SimulatedObserver(run))
     });
     simulated.unwrap().recording
 }

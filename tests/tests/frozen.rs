@@ -1,6 +1,6 @@
 //! What is frozen holds no gradient and no optimizer state.
 
-use estimator::{Analysis, Bytes, CardSpec, Category, Estimate, Phase, Runtime, Simulated};
+use estimator::{Analysis, Bytes, Category, DeviceSpec, Estimate, Phase, Runtime, Simulated};
 use fit_check::simulate_step;
 use model_zoo::{Input, OptimizerKind, Request, find};
 
@@ -18,9 +18,9 @@ fn run(name: &str, side: Option<usize>, freeze: &[&str]) -> (Simulated, Estimate
         ..Request::default()
     };
     let job = request.resolve(&variant).unwrap();
-    let spec = CardSpec::endless(Runtime::Wgpu);
+    let spec = DeviceSpec::unlimited(Runtime::Wgpu);
     let simulated = simulate_step(&variant, &job, spec.clone()).unwrap();
-    let estimate = Estimate::of(&simulated, &spec);
+    let estimate = simulated.estimate().unwrap();
     (simulated, estimate)
 }
 

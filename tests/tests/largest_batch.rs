@@ -1,68 +1,32 @@
 //! The largest batch, against running the step at it and beyond it.
 
-use std::sync::Arc;
-
+#[cfg(not(feature = "autotune"))]
+use estimator::Scaling;
 use estimator::{
-    Bytes, CardSpec, Error, Forecast, Limit, Pace, Program, Runtime, Scaling, Simulated, Workbench,
-    largest_batch,
+    Bytes, DeviceSpec, Limit, Predictor, Program, QueueLag, Runtime, TrainingJob, largest_batch,
 };
-use fit_check::simulate_step_on;
+use fit_check::training_job;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
 use proptest::prelude::*;
 
-struct Step {
-    variant: Variant,
-    job: Job,
-    bench: Workbench,
+fn variant_and_job(name: &str, precision: Precision, side: usize) -> (Variant, Job) {
+    let variant = model_zoo::find(name).unwrap();
+    let request = Request {
+        precision,
+        optimizer: Some(OptimizerKind::Momentum),
+        input: Input {
+            image: Some([side, side]),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    (variant, job)
 }
 
-impl Step {
-    fn new(name: &str, precision: Precision, side: usize) -> Self {
-        let variant = model_zoo::find(name).unwrap();
-        let request = Request {
-            precision,
-            optimizer: Some(OptimizerKind::Momentum),
-            input: Input {
-                image: Some([side, side]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        let job = request.resolve(&variant).unwrap();
-        let bench = Workbench::new(job.precision.float_type());
-        Self {
-            variant,
-            job,
-            bench,
-        }
-    }
-
-    fn fits(&self, batch: u64, spec: &CardSpec) -> bool {
-        let simulated = self.simulate(batch, spec.clone()).unwrap();
-        simulated.recording.failure.is_none()
-    }
-
-    fn scaling(&self, spec: &CardSpec) -> Option<Scaling> {
-        let endless = spec.without_limit();
-        let few = self.simulate(2, endless.clone()).unwrap();
-        let more = self.simulate(3, endless.clone()).unwrap();
-        Scaling::between(2, few.recording, &more.recording, &endless)
-    }
-
-    fn forecast(&self, spec: &CardSpec) -> Option<Forecast<'_, Self>> {
-        let scaling = Arc::new(self.scaling(spec)?);
-        Some(Forecast::new(self, scaling, spec.without_limit()))
-    }
-}
-
-impl Program for Step {
-    fn simulate(&self, batch: u64, spec: CardSpec) -> Result<Simulated, Error> {
-        let job = Job {
-            batch: batch as usize,
-            ..self.job.clone()
-        };
-        simulate_step_on(&self.bench, &self.variant, &job, spec)
-    }
+fn fits(step: &TrainingJob, batch: u64, device: &DeviceSpec) -> bool {
+    let simulated = step.simulate(batch, device.clone()).unwrap();
+    simulated.recording.failure.is_none()
 }
 
 /// Fewer where each case tunes its kernels first.
@@ -81,23 +45,25 @@ proptest! {
         proposed in any::<bool>(),
     ) {
         let precision = if half { Precision::Fp16 } else { Precision::Fp32 };
-        let step = Step::new(name, precision, side);
-        let spec = CardSpec::endless(runtime).with_memory(Bytes::mib(memory), Bytes::mib(100));
-        let forecast = if proposed { step.forecast(&spec) } else { None };
-        let found = largest_batch(&step, forecast.as_ref(), &spec).unwrap();
+        let (variant, job) = variant_and_job(name, precision, side);
+        let step = training_job(&variant, &job);
+        let spec = DeviceSpec::unlimited(runtime).with_memory(Bytes::mib(memory), Bytes::mib(100));
+        let predictor = if proposed { Predictor::learn(&step, &spec).unwrap() } else { None };
+        let found = largest_batch(&step, predictor.as_ref(), &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
-        let fits = |batch| [Pace::InStep, Pace::Behind].into_iter().all(|pace| {
-            step.fits(batch, &CardSpec { pace, ..spec.clone() })
+        let fits_any = |batch| [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
+            fits(&step, batch, &spec.clone().with_queue_lag(queue_lag))
         });
-        prop_assert!(found.batch == 0 || fits(found.batch));
-        prop_assert!(!fits(found.batch + 1));
+        prop_assert!(found.batch == 0 || fits_any(found.batch));
+        prop_assert!(!fits_any(found.batch + 1));
     }
 }
 
 #[test]
 fn not_even_one_sample() {
-    let step = Step::new("resnet-50", Precision::Fp32, 224);
-    let spec = CardSpec::endless(Runtime::Cuda).with_memory(Bytes::mib(100), Bytes::ZERO);
+    let (variant, job) = variant_and_job("resnet-50", Precision::Fp32, 224);
+    let step = training_job(&variant, &job);
+    let spec = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::mib(100), Bytes::ZERO);
     let found = largest_batch(&step, None, &spec).unwrap();
     assert_eq!(found.batch, 0);
     assert_eq!(found.at_max, None);
@@ -108,13 +74,13 @@ fn not_even_one_sample() {
 /// largest binding of 512 MiB, eight samples are the most, whatever the memory.
 #[test]
 fn a_single_allocation_can_be_the_limit() {
-    let step = Step::new("resnet-50", Precision::Fp32, 1024);
-    let spec = CardSpec {
-        largest_binding: Bytes::mib(512),
-        ..CardSpec::endless(Runtime::Wgpu).with_memory(Bytes::gib(1_000), Bytes::ZERO)
-    };
-    let forecast = step.forecast(&spec);
-    let found = largest_batch(&step, forecast.as_ref(), &spec).unwrap();
+    let (variant, job) = variant_and_job("resnet-50", Precision::Fp32, 1024);
+    let step = training_job(&variant, &job);
+    let unlimited = DeviceSpec::unlimited(Runtime::Wgpu);
+    let mut spec = unlimited.with_memory(Bytes::gib(1_000), Bytes::ZERO);
+    spec.card.largest_binding = Bytes::mib(512);
+    let predictor = Predictor::learn(&step, &spec).unwrap();
+    let found = largest_batch(&step, predictor.as_ref(), &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
 }
@@ -123,9 +89,9 @@ fn a_single_allocation_can_be_the_limit() {
 /// weight gradient of ConvS2S works in as many groups as there are samples, up to 32.
 #[test]
 #[cfg(not(feature = "autotune"))]
-fn two_small_batches_foretell_a_larger_one_to_the_byte() {
+fn two_small_batches_predict_a_larger_one_to_the_byte() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu] {
-        for (name, batch, foretold) in [
+        for (name, batch, predicted) in [
             ("resnet-20", 777, true),
             ("resnet-50", 61, true),
             ("bert-base", 45, true),
@@ -134,17 +100,15 @@ fn two_small_batches_foretell_a_larger_one_to_the_byte() {
             ("convs2s-en-de", 100, false),
         ] {
             let variant = model_zoo::find(name).unwrap();
-            let step = Step {
-                job: Request::default().resolve(&variant).unwrap(),
-                variant,
-                bench: Workbench::new(Precision::Fp32.float_type()),
-            };
-            let spec = CardSpec::endless(runtime);
-            let scaling = step.scaling(&spec).unwrap();
-            let run = step.simulate(batch, spec).unwrap();
+            let job = Request::default().resolve(&variant).unwrap();
+            let step = training_job(&variant, &job);
+            let spec = DeviceSpec::unlimited(runtime);
+            let recording = |batch| step.simulate(batch, spec.clone()).unwrap().recording;
+            let scaling = Scaling::between(2, recording(2), &recording(3), &spec).unwrap();
+            let run = step.simulate(batch, spec.clone()).unwrap();
             assert_eq!(
-                scaling.foretells(batch, &run.recording),
-                foretold,
+                scaling.matches(batch, &run.recording),
+                predicted,
                 "{name} with {batch} samples on {runtime:?}"
             );
         }

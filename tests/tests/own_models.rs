@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use estimator::{CardSpec, Estimate, Runtime};
-use fit_check::ask::{Ask, Batch};
+use estimator::{DeviceSpec, Estimate, Runtime};
 use fit_check::cli::{Cli, Command};
-use fit_check::own::{Checkpoint, Confidence};
+use fit_check::model_source::{Checkpoint, Confidence};
+use fit_check::resolve::{Batch, ResolvedRequest};
 use fit_check::simulate_step;
 
 /// The fixtures; `write.py` among them says where they are from.
@@ -16,19 +16,19 @@ fn own_models() -> PathBuf {
 }
 
 /// What `fit-check estimate FIXTURE OPTIONS` asks.
-fn ask(fixture: &str, options: &[&str]) -> Ask {
+fn request(fixture: &str, options: &[&str]) -> ResolvedRequest {
     let path = own_models().join(fixture);
     ask_for(path.to_str().unwrap(), options)
 }
 
 /// What `fit-check estimate MODEL OPTIONS` asks.
-fn ask_for(model: &str, options: &[&str]) -> Ask {
+fn ask_for(model: &str, options: &[&str]) -> ResolvedRequest {
     let mut words = vec!["fit-check", "estimate", model];
     words.extend(options);
     let Command::Estimate(raw) = Cli::parse_from(words).command else {
         unreachable!("the command is estimate");
     };
-    Ask::new(
+    ResolvedRequest::new(
         &raw.job,
         Batch {
             samples: raw.batch.as_deref(),
@@ -38,10 +38,10 @@ fn ask_for(model: &str, options: &[&str]) -> Ask {
     .unwrap()
 }
 
-fn estimate(ask: &Ask) -> Estimate {
-    let spec = CardSpec::endless(Runtime::Cuda);
-    let simulated = simulate_step(&ask.model, &ask.job, spec.clone()).unwrap();
-    Estimate::of(&simulated, &spec)
+fn estimate(request: &ResolvedRequest) -> Estimate {
+    let spec = DeviceSpec::unlimited(Runtime::Cuda);
+    let simulated = simulate_step(&request.model, &request.job, spec.clone()).unwrap();
+    simulated.estimate().unwrap()
 }
 
 /// The counts that `write.py` printed, by numpy.
@@ -54,15 +54,15 @@ fn weights_files_of_another_program_are_counted_exactly() {
         ("tiny-vit", 40, 24_003, vec!["F32"]),
         ("tiny-resnet", 104, 34_608, vec!["F32", "I64"]),
     ] {
-        let ask = ask(model, &[]);
-        let checkpoint: &Checkpoint = ask.origin.checkpoint.as_ref().unwrap();
+        let request = request(model, &[]);
+        let checkpoint: &Checkpoint = request.origin.checkpoint.as_ref().unwrap();
         assert_eq!(checkpoint.tensors.len(), tensors, "{model}");
         let sum: u64 = checkpoint.tensors.iter().map(|t| t.elements()).sum();
         assert_eq!(sum, elements, "{model}");
         let found = checkpoint.by_dtype();
         let found: Vec<_> = found.iter().map(|(dtype, _)| dtype.as_str()).collect();
         assert_eq!(found, dtypes, "{model}");
-        let comparison = ask.comparison.as_ref().unwrap();
+        let comparison = request.comparison.as_ref().unwrap();
         assert_eq!(comparison.confidence, Confidence::High, "{comparison:?}");
     }
 }
@@ -77,22 +77,26 @@ fn published_configurations_give_the_published_counts() {
         ("tinyllama-1.1b", 1_100_048_384),
         ("llama-2-7b", 6_738_415_616),
     ] {
-        let ask = ask(
+        let request = request(
             &format!("published/{config}.json"),
             &["--batch", "1", "--seq", "16"],
         );
-        assert_eq!(estimate(&ask).parameters.trainable, parameters, "{config}");
+        assert_eq!(
+            estimate(&request).parameters.trainable,
+            parameters,
+            "{config}"
+        );
     }
 }
 
 /// A configuration and the network of the zoo with the same dimensions take the same memory.
 #[test]
 fn a_configuration_is_the_network_of_the_zoo() {
-    let own = ask("published/gpt2.json", &["--batch", "1", "--seq", "128"]);
+    let own = request("published/gpt2.json", &["--batch", "1", "--seq", "128"]);
     let variant = model_zoo::find("gpt2").unwrap();
-    let spec = CardSpec::endless(Runtime::Cuda);
+    let spec = DeviceSpec::unlimited(Runtime::Cuda);
     let simulated = simulate_step(&variant, &own.job, spec.clone()).unwrap();
-    assert_eq!(estimate(&own).peak, Estimate::of(&simulated, &spec).peak);
+    assert_eq!(estimate(&own).peak, simulated.estimate().unwrap().peak);
 }
 
 /// What is left of a file when a layer is cut out of its network.
@@ -109,8 +113,8 @@ fn differences_are_named() {
         .replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")
         .replace("\"vocab_size\": 100", "\"vocab_size\": 101");
     std::fs::write(&config, text).unwrap();
-    let ask = ask(folder.path().to_str().unwrap(), &[]);
-    let comparison = ask.comparison.unwrap();
+    let request = request(folder.path().to_str().unwrap(), &[]);
+    let comparison = request.comparison.unwrap();
     assert_eq!(comparison.confidence, Confidence::Low);
     // The sixteen tensors of the second layer.
     assert_eq!(comparison.unexpected.len(), 16);
@@ -128,7 +132,9 @@ fn a_link_to_a_device_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("model.safetensors");
     std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
-    let refused = fit_check::own::find(link.to_str().unwrap()).err().unwrap();
+    let refused = fit_check::model_source::find(link.to_str().unwrap())
+        .err()
+        .unwrap();
     assert!(refused.to_string().contains("it is no regular file"));
 }
 
@@ -138,7 +144,7 @@ fn a_link_to_a_device_is_refused() {
 #[test]
 fn weights_alone_take_what_the_papers_say() {
     use fit_check::lower_bound::LowerBound;
-    let ask = ask(
+    let request = request(
         "weights-only/model.safetensors",
         &[
             "--runtime",
@@ -149,8 +155,8 @@ fn weights_alone_take_what_the_papers_say() {
             "adam",
         ],
     );
-    let checkpoint = ask.origin.checkpoint.clone().unwrap();
-    let bound = LowerBound::of(&ask, &checkpoint).unwrap();
+    let checkpoint = request.origin.checkpoint.clone().unwrap();
+    let bound = LowerBound::of(&request, &checkpoint).unwrap();
     let parameters = 64 * 256 + 256 * 128;
     assert_eq!(bound.trainable, parameters);
     assert_eq!(bound.held.weights_bytes.0, 2 * parameters);
@@ -187,7 +193,7 @@ fn sixty_thousand_tensors_take_what_the_papers_say() {
     file.set_len(8 + header.len() as u64 + 2 * parameters)
         .unwrap();
 
-    let ask = ask_for(
+    let request = ask_for(
         path.to_str().unwrap(),
         &[
             "--runtime",
@@ -200,8 +206,8 @@ fn sixty_thousand_tensors_take_what_the_papers_say() {
             "100GB",
         ],
     );
-    let checkpoint = ask.origin.checkpoint.clone().unwrap();
-    let bound = LowerBound::of(&ask, &checkpoint).unwrap();
+    let checkpoint = request.origin.checkpoint.clone().unwrap();
+    let bound = LowerBound::of(&request, &checkpoint).unwrap();
     assert_eq!(bound.trainable, parameters);
     assert_eq!(bound.held.weights_bytes.0, 2 * parameters);
     assert_eq!(bound.held.gradients_bytes.0, 2 * parameters);
@@ -249,8 +255,8 @@ fn adapters_have_as_many_values_as_arithmetic_says() {
     ] {
         let mut words: Vec<_> = options.split(' ').collect();
         words.extend(["--batch", "1"]);
-        let ask = ask_for(model, &words);
-        let parameters = estimate(&ask).parameters;
+        let request = ask_for(model, &words);
+        let parameters = estimate(&request).parameters;
         assert_eq!(parameters.trainable, trainable, "{model}");
         assert!(parameters.frozen > parameters.trainable, "{model}");
     }
@@ -282,9 +288,9 @@ fn statistics_are_not_trained_and_prefixes_freeze() {
     let file = folder.path().join("weights.safetensors");
     std::fs::copy(own_models().join("tiny-resnet/model.safetensors"), &file).unwrap();
     let bound = |options: &[&str]| {
-        let ask = ask_for(file.to_str().unwrap(), options);
-        let checkpoint = ask.origin.checkpoint.clone().unwrap();
-        LowerBound::of(&ask, &checkpoint).unwrap()
+        let request = ask_for(file.to_str().unwrap(), options);
+        let checkpoint = request.origin.checkpoint.clone().unwrap();
+        LowerBound::of(&request, &checkpoint).unwrap()
     };
     let all = bound(&[]);
     assert_eq!((all.trainable, all.frozen), (33_383, 0));

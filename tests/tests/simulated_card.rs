@@ -4,7 +4,7 @@ use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use estimator::{
-    Analysis, Bytes, CardSpec, Estimate, Phase, Runtime, Simulated, SimulatedCard, replay, simulate,
+    Analysis, Bytes, DeviceSpec, Phase, Runtime, Simulated, SimulatedCard, replay, simulate,
 };
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -21,28 +21,26 @@ fn resnet(name: &str, batch: usize, precision: Precision) -> (Variant, Job) {
     (variant, job)
 }
 
-fn run(name: &str, batch: usize, precision: Precision, spec: &CardSpec) -> Simulated {
+fn run(name: &str, batch: usize, precision: Precision, spec: &DeviceSpec) -> Simulated {
     let (variant, job) = resnet(name, batch, precision);
     simulate_step(&variant, &job, spec.clone()).unwrap()
 }
 
-fn endless() -> CardSpec {
-    CardSpec::endless(Runtime::Cuda)
+fn unlimited() -> DeviceSpec {
+    DeviceSpec::unlimited(Runtime::Cuda)
 }
 
 #[test]
 fn the_patch_is_in_force() {
-    let spec = CardSpec {
-        name: "a card of this test".into(),
-        ..endless()
-    };
+    let mut spec = unlimited();
+    spec.card.name = "a card of this test".into();
     let card = SimulatedCard::new(spec).unwrap();
     let name = card.device().identity().map(|identity| identity.name);
     assert_eq!(
         name.as_deref(),
         Some("a card of this test"),
-        "burn's ROCm slot is not the simulated card: the root manifest must say \
-         [patch.crates-io] cubecl-hip = {{ path = \"estimator/hip-slot\" }}"
+        "burn's ROCm runtime is not the simulated card: the root manifest must say \
+         [patch.crates-io] cubecl-hip = {{ path = \"estimator/hip-shim\" }}"
     );
 }
 
@@ -50,7 +48,12 @@ fn the_patch_is_in_force() {
 #[test]
 fn the_recording_agrees_with_the_pools() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu, Runtime::Vulkan] {
-        let simulated = run("resnet-18", 2, Precision::Fp32, &CardSpec::endless(runtime));
+        let simulated = run(
+            "resnet-18",
+            2,
+            Precision::Fp32,
+            &DeviceSpec::unlimited(runtime),
+        );
         let recording = &simulated.recording;
         let timeline = Analysis::of(recording).timeline;
         let phases = timeline.phases(recording);
@@ -72,7 +75,7 @@ fn the_recording_agrees_with_the_pools() {
 #[cfg(not(any(feature = "fusion", feature = "autotune")))]
 fn live_bytes_are_affine_in_the_batch() {
     let after_second_forward = |batch: usize, precision: Precision| -> u64 {
-        let simulated = run("resnet-50", batch, precision, &endless());
+        let simulated = run("resnet-50", batch, precision, &unlimited());
         let recording = &simulated.recording;
         let analysis = Analysis::of(recording);
         let mark = recording
@@ -109,22 +112,19 @@ fn live_bytes_are_affine_in_the_batch() {
 #[test]
 #[cfg(not(any(feature = "fusion", feature = "autotune")))]
 fn a_thread_that_is_behind_finds_other_pages() {
-    use estimator::Pace;
-    let reserved = |pace| {
-        let spec = CardSpec {
-            pace,
-            ..CardSpec::endless(Runtime::Wgpu)
-        };
+    use estimator::QueueLag;
+    let reserved = |queue_lag| {
+        let spec = DeviceSpec::unlimited(Runtime::Wgpu).with_queue_lag(queue_lag);
         run("dcgan", 2, Precision::Fp32, &spec).reserved
     };
-    let more = reserved(Pace::Behind).saturating_sub(reserved(Pace::InStep));
+    let more = reserved(QueueLag::Full).saturating_sub(reserved(QueueLag::None));
     assert_eq!(more, Bytes(139_141_024 - 129_703_840));
 }
 
 #[test]
 fn a_replay_reserves_what_the_run_did() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu] {
-        let spec = CardSpec::endless(runtime);
+        let spec = DeviceSpec::unlimited(runtime);
         let simulated = run("resnet-18", 4, Precision::Fp32, &spec);
         let recording = &simulated.recording;
         let outcome = replay(&spec, recording, |buffer| recording.buffer(buffer).bytes);
@@ -137,9 +137,9 @@ fn a_replay_reserves_what_the_run_did() {
 /// when it is run there and not only replayed.
 #[test]
 fn required_is_the_least_memory() {
-    let spec = endless();
+    let spec = unlimited();
     let simulated = run("resnet-50", 8, Precision::Fp32, &spec);
-    let estimate = Estimate::of(&simulated, &spec);
+    let estimate = simulated.estimate().unwrap();
     let peak = &estimate.peak;
     assert!(peak.live_bytes <= peak.required_bytes);
     assert!(peak.required_bytes <= peak.reserved_bytes + Bytes::mib(1));
@@ -156,7 +156,7 @@ fn required_is_the_least_memory() {
 
 #[test]
 fn a_full_card_says_which_allocation_and_where() {
-    let card = endless().with_memory(Bytes::mib(2_000), Bytes::ZERO);
+    let card = unlimited().with_memory(Bytes::mib(2_000), Bytes::ZERO);
     let simulated = run("resnet-50", 32, Precision::Fp32, &card);
     let recording = &simulated.recording;
     let refused = simulated
@@ -178,7 +178,7 @@ fn a_full_card_says_which_allocation_and_where() {
 /// A tensor larger than a quarter of a CUDA card cannot be had, however empty the card is.
 #[test]
 fn a_tensor_beyond_the_largest_page_is_refused_as_such() {
-    let spec = endless().with_memory(Bytes::mib(1_000), Bytes::ZERO);
+    let spec = unlimited().with_memory(Bytes::mib(1_000), Bytes::ZERO);
     let simulated = simulate(spec, FloatDType::F32, |run| {
         let tensor = Tensor::<2>::zeros([300, 1 << 18], &run.device());
         run.end(Phase::Data)?;
@@ -198,12 +198,14 @@ fn a_tensor_beyond_the_largest_page_is_refused_as_such() {
 #[test]
 fn cards_in_parallel_do_not_touch_each_other() {
     let alone: Vec<_> = (1..=4)
-        .map(|batch| run("resnet-18", batch, Precision::Fp32, &endless()))
+        .map(|batch| run("resnet-18", batch, Precision::Fp32, &unlimited()))
         .map(|simulated| (simulated.reserved, simulated.recording.events))
         .collect();
     let together: Vec<_> = thread::scope(|scope| {
         let runs: Vec<_> = (1..=4)
-            .map(|batch| scope.spawn(move || run("resnet-18", batch, Precision::Fp32, &endless())))
+            .map(|batch| {
+                scope.spawn(move || run("resnet-18", batch, Precision::Fp32, &unlimited()))
+            })
             .collect();
         let done = runs.into_iter().map(|run| run.join().unwrap());
         done.map(|simulated| (simulated.reserved, simulated.recording.events))
@@ -224,8 +226,8 @@ fn without_streams(events: &[estimator::record::Event]) -> Vec<&estimator::recor
 
 #[test]
 fn two_runs_are_the_same_to_the_byte() {
-    let one = run("resnet-18", 2, Precision::Fp32, &endless());
-    let other = run("resnet-18", 2, Precision::Fp32, &endless());
+    let one = run("resnet-18", 2, Precision::Fp32, &unlimited());
+    let other = run("resnet-18", 2, Precision::Fp32, &unlimited());
     assert_eq!(one.recording.events.len(), other.recording.events.len());
     assert_eq!(one.recording.buffers, other.recording.buffers);
     assert_eq!(one.reserved, other.reserved);
@@ -247,7 +249,9 @@ fn resnets_have_their_published_counts() {
             ..Request::default()
         };
         let job = request.resolve(&variant).unwrap();
-        let parameters = simulate_step(&variant, &job, endless()).unwrap().parameters;
+        let parameters = simulate_step(&variant, &job, unlimited())
+            .unwrap()
+            .parameters;
         assert_eq!(
             parameters.trainable, variant.counts.trainable,
             "{}",
@@ -270,7 +274,7 @@ fn resnets_have_their_published_counts() {
 /// What is read from a card is zero, and takes no part in anything.
 #[test]
 fn reads_give_zeros() {
-    let card = SimulatedCard::new(endless()).unwrap();
+    let card = SimulatedCard::new(unlimited()).unwrap();
     let device: Device = card.device();
     let sum = card
         .run(move || {
@@ -290,8 +294,8 @@ fn reads_give_zeros() {
 /// each of its 17 layers has gradients at the end of one of them.
 #[test]
 fn a_layer_has_what_it_has_in_the_phase_in_which_its_network_is_trained() {
-    let spec = endless();
-    let estimate = Estimate::of(&run("dcgan", 2, Precision::Fp32, &spec), &spec);
+    let spec = unlimited();
+    let estimate = run("dcgan", 2, Precision::Fp32, &spec).estimate().unwrap();
     assert_eq!(estimate.layers.len(), 17);
     for layer in &estimate.layers {
         assert!(layer.gradient_bytes > Bytes::ZERO, "{layer:?}");
@@ -304,9 +308,9 @@ fn a_layer_has_what_it_has_in_the_phase_in_which_its_network_is_trained() {
 #[test]
 #[cfg(not(feature = "fusion"))]
 fn activations_belong_to_the_layers_that_make_them() {
-    let spec = endless();
+    let spec = unlimited();
     let simulated = run("resnet-18", 2, Precision::Fp32, &spec);
-    let estimate = Estimate::of(&simulated, &spec);
+    let estimate = simulated.estimate().unwrap();
     let layer = |path: &str| {
         let mut layers = estimate.layers.iter();
         layers

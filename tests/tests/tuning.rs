@@ -4,18 +4,15 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use estimator::{CardSpec, Favour, Runtime, Simulated, Tuning, Workbench};
-use fit_check::{simulate_step, simulate_step_on};
+use estimator::{DeviceSpec, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning};
+use fit_check::{simulate_step, training_job};
 use model_zoo::{Input, Request};
 
-fn card(runtime: Runtime, tuning: Tuning) -> CardSpec {
-    CardSpec {
-        tuning,
-        ..CardSpec::endless(runtime)
-    }
+fn card(runtime: Runtime, tuning: Tuning) -> DeviceSpec {
+    DeviceSpec::unlimited(runtime).with_tuning(tuning)
 }
 
-fn run(spec: CardSpec) -> Simulated {
+fn run(spec: DeviceSpec) -> Simulated {
     let variant = model_zoo::find("resnet-18").unwrap();
     let request = Request {
         batch: Some(2),
@@ -63,16 +60,12 @@ fn the_first_run_is_the_cold_one() {
 /// What other choices need is on both sides of what the expected ones need.
 #[test]
 fn the_extremes_are_around_what_is_expected() {
-    let live = |favour| {
-        let spec = CardSpec {
-            favour,
-            ..card(Runtime::Cuda, Tuning::Warm)
-        };
-        run(spec).most_in_use()
+    let live = |preference| {
+        run(card(Runtime::Cuda, Tuning::Warm).with_preference(preference)).most_in_use()
     };
-    let expected = live(Favour::Expected);
-    assert!(live(Favour::LeastMemory) <= expected);
-    assert!(live(Favour::MostMemory) >= expected);
+    let expected = live(KernelPreference::Expected);
+    assert!(live(KernelPreference::LeastMemory) <= expected);
+    assert!(live(KernelPreference::MostMemory) >= expected);
 }
 
 /// A card without matrix units is offered no kernels that need them; one that has them uses
@@ -80,12 +73,12 @@ fn the_extremes_are_around_what_is_expected() {
 #[test]
 fn candidates_are_those_of_the_card() {
     let uses_matrix_units = |compute_capability: u32| {
-        let spec = CardSpec {
-            compute_capability,
-            ..card(Runtime::Cuda, Tuning::Cold)
-        };
-        let kernels = run(spec).recording.kernels;
-        kernels.iter().any(|name| name.contains("PlanePartitioner"))
+        let mut device = card(Runtime::Cuda, Tuning::Cold);
+        device.card.compute_capability = compute_capability;
+        let kernels = run(device).recording.kernels;
+        kernels
+            .iter()
+            .any(|name| name.contains(estimator::upstream::MATRIX_UNITS))
     };
     assert!(!uses_matrix_units(61), "Pascal");
     assert!(uses_matrix_units(86), "Ampere");
@@ -102,34 +95,30 @@ fn the_users_tuning_cache_is_left_alone() {
     assert_eq!(touched(), before);
 }
 
-/// What burn has found out about a step on a card is no other than what it finds out on a new card, and
+/// What burn has found out about a step on a device is no other than what it finds out on a new one, and
 /// what its tuner chose with other samples, or where another kernel was the fastest, is not known.
 #[test]
-fn a_workbench_finds_what_a_new_one_finds() {
+fn a_job_that_ran_before_runs_as_a_new_one() {
     let variant = model_zoo::find("resnet-20").unwrap();
-    let card = CardSpec::endless(Runtime::Cuda);
-    let bench = Workbench::new(model_zoo::Precision::Fp32.float_type());
-    let run = |bench: &Workbench, batch: usize, spec: &CardSpec| {
-        let request = Request {
-            batch: Some(batch),
-            ..Request::default()
-        };
-        let job = request.resolve(&variant).unwrap();
-        let simulated = simulate_step_on(bench, &variant, &job, spec.clone()).unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let run = |program: &TrainingJob, batch: u64, device: &DeviceSpec| {
+        let simulated = program.simulate(batch, device.clone()).unwrap();
         let recording = simulated.recording;
         (recording.events, recording.buffers, simulated.reserved)
     };
-    let favours = [Favour::Expected, Favour::MostMemory, Favour::Expected];
-    for (batch, favour) in [5, 16, 5].into_iter().zip(favours) {
-        let spec = CardSpec {
-            favour,
-            ..card.clone()
-        };
-        let alone = Workbench::new(model_zoo::Precision::Fp32.float_type()).without_first_runs();
-        let found = run(&bench, batch, &spec);
+    let known = training_job(&variant, &job);
+    let preferences = [
+        KernelPreference::Expected,
+        KernelPreference::MostMemory,
+        KernelPreference::Expected,
+    ];
+    for (batch, preference) in [5, 16, 5].into_iter().zip(preferences) {
+        let device = DeviceSpec::unlimited(Runtime::Cuda).with_preference(preference);
+        let new = training_job(&variant, &job).without_first_runs();
+        let found = run(&known, batch, &device);
         assert!(
-            found == run(&alone, batch, &spec),
-            "batch {batch}, {favour:?}"
+            found == run(&new, batch, &device),
+            "batch {batch}, {preference:?}"
         );
     }
 }

@@ -8,8 +8,8 @@
 #![cfg(not(feature = "autotune"))]
 
 use cubecl_server::dry_run::DryRun;
-use estimator::{Bytes, CardSpec, Phase, Runtime, simulate};
-use fit_check::{STEPS, Watched, training_device};
+use estimator::{Bytes, DeviceSpec, Phase, Runtime, simulate};
+use fit_check::{STEPS, SimulatedObserver, training_device};
 use model_zoo::{OptimizerKind, Request};
 
 /// Live allocations and MiB in use after: init; forward, backward and optimizer of step one;
@@ -45,16 +45,14 @@ fn resnet_50_is_what_the_driver_saw() {
         ..Request::default()
     };
     let job = request.resolve(&variant).unwrap();
-    let card = CardSpec {
-        // Mesa's software device binds no more.
-        largest_binding: Bytes::mib(128),
-        alignment: 64,
-        ..CardSpec::endless(Runtime::Wgpu)
-    };
+    let mut card = DeviceSpec::unlimited(Runtime::Wgpu);
+    // Mesa's software device binds no more.
+    card.card.largest_binding = Bytes::mib(128);
+    card.card.alignment = 64;
     let simulated = simulate(card, job.precision.float_type(), |run| {
         let _dry_run = DryRun::new();
         let device = training_device(run.device(), &job);
-        model_zoo::train(&variant, &job, &device, STEPS, &mut Watched(run))
+        model_zoo::train(&variant, &job, &device, STEPS, &mut SimulatedObserver(run))
     })
     .unwrap();
     let marks: Vec<_> = simulated

@@ -6,29 +6,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cubecl_common::device::ServiceId;
 use cubecl_environment::stream::StreamId;
-use cubecl_server::allocator::{ContiguousMemoryLayoutPolicy, PitchedMemoryLayoutPolicy};
 use cubecl_server::server::{
     Handle, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutPolicy, MemoryLayoutStrategy,
 };
 
 use crate::Bytes;
-use crate::properties;
+use crate::device_spec::DeviceSpec;
 use crate::record::{Layout, TensorLayout};
-use crate::spec::{CardSpec, Runtime};
 
 /// The rule by which a runtime lays tensors out: CubeCL's own.
 pub struct LayoutRule(Box<dyn MemoryLayoutPolicy>);
 
 impl LayoutRule {
-    /// That of the runtime of a card like `spec`.
-    pub fn new(spec: &CardSpec) -> Self {
-        let alignment = properties::memory(spec).alignment as usize;
-        Self(match spec.runtime {
-            Runtime::Cuda => Box::new(PitchedMemoryLayoutPolicy::new(alignment)),
-            Runtime::Vulkan | Runtime::Wgpu => {
-                Box::new(ContiguousMemoryLayoutPolicy::new(alignment))
-            }
-        })
+    /// The rule of the runtime of `spec`.
+    pub fn new(spec: &DeviceSpec) -> Self {
+        let rules = spec.runtime.rules();
+        let alignment = rules.memory_properties(&spec.card).alignment as usize;
+        Self(rules.layout(alignment))
     }
 
     /// The size of a buffer for `layout`; whose it is does not matter, so `service` is any.

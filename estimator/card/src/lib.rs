@@ -1,46 +1,50 @@
 //! GPUs that do not exist, and the recording of what happens on them.
 //!
 //! A card is a CubeCL server with CubeCL's own memory management over a storage that owns no
-//! memory. `estimator` puts such cards under burn in its own process, and `fit-check/slot` under
+//! memory. `estimator` puts such cards under burn in its own process, and `fit-check/shim` under
 //! a program that knows nothing of it.
 //!
 //! Invariant: this is below burn. It knows CubeCL and no tensor, and so cannot tell a weight from
 //! an activation.
 
-mod account;
 mod bytes;
-mod cuda;
+mod card_spec;
+mod current_device;
+mod device_spec;
 mod launch_time;
 mod layout;
 mod memory;
-mod names;
-mod peaks;
 mod phase;
-mod properties;
+mod profiler;
+mod queue_lag;
 pub mod record;
 mod recorder;
 mod registry;
+mod run_report;
+mod runtime;
+mod runtime_names;
 mod server;
 mod shaders;
-mod spec;
-mod steps;
-mod stopwatch;
+mod step_detector;
 mod storage;
-mod thread;
+mod throughput_probes;
 mod tuning;
-mod wgpu;
+pub mod upstream;
 
-pub use account::{Account, AccountError, Assignment, Ending};
 pub use bytes::{Bytes, SizeError};
+pub use card_spec::CardSpec;
+pub use current_device::{can_read_on_current, set_current_card};
+pub use device_spec::{DeviceSpec, KernelGroup, Simulation};
 pub use layout::LayoutRule;
 pub use memory::{CardMemory, MetadataBuffer};
 pub use phase::Phase;
+pub use queue_lag::QueueLag;
 pub use recorder::{Recorder, Suspects};
 pub use registry::{insert, present, remove, serve};
+pub use run_report::{Outcome, RunConfig, RunReport, RunReportError};
+pub use runtime::{Runtime, RuntimeRules};
 pub use server::{Shared, memory};
 pub use shaders::Shaders;
-pub use spec::{CardSpec, Pace, Runtime};
-pub use steps::StepCounter;
-pub use storage::Ledger;
-pub use thread::{on_the_thread_of, reads, reads_here};
-pub use tuning::{Choice, Favour, Tuning, listen};
+pub use step_detector::StepCounter;
+pub use storage::MemoryBudget;
+pub use tuning::{Choice, KernelPreference, Tuning, listen};

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
     strum::Display,
     strum::EnumString,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Phase {

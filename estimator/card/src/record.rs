@@ -1,11 +1,8 @@
 //! What a program did to a card, event by event.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
-
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::MemoryAllocationMode;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 use crate::phase::Phase;
@@ -205,8 +202,7 @@ pub struct Recording {
     /// By [`BufferId`].
     pub buffers: Vec<Buffer>,
     /// By [`KernelId`].
-    #[serde(deserialize_with = "kernel_names")]
-    pub kernels: Vec<&'static str>,
+    pub kernels: Vec<String>,
     /// By [`LayerId`].
     pub layers: Vec<Layer>,
     /// By [`LayoutId`].
@@ -217,22 +213,6 @@ pub struct Recording {
     /// program would do.
     pub failure: Option<Failure>,
     operands: Vec<BufferId>,
-}
-
-/// Kernels are known by names that live as long as the process: of those that are read, each is kept
-/// once.
-fn kernel_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
-    static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let names = Vec::<String>::deserialize(from)?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = names.into_iter().map(|name| {
-        known.get(name.as_str()).copied().unwrap_or_else(|| {
-            let name = &*name.leak();
-            known.insert(name);
-            name
-        })
-    });
-    Ok(kept.collect())
 }
 
 impl Recording {

@@ -130,7 +130,7 @@ impl Recorder {
     pub fn kernel(&mut self, name: &'static str) -> KernelId {
         let next = KernelId(self.kernels.len() as u32);
         *self.kernels.entry(name).or_insert_with(|| {
-            self.recording.kernels.push(name);
+            self.recording.kernels.push(name.into());
             next
         })
     }

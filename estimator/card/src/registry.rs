@@ -54,7 +54,7 @@ pub(crate) fn server(device: DeviceId, service: ServiceId) -> CardServer {
     CardServer::new(card, service)
 }
 
-/// The server of the card at `device`, as the slot asks for it.
+/// The server of the card at `device`, as the shim asks for it.
 ///
 /// # Panics
 ///

@@ -21,29 +21,27 @@ use cubecl_server::server::{
 };
 
 use crate::Bytes;
-use crate::cuda::CudaMemory;
+use crate::device_spec::DeviceSpec;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
-use crate::names;
-use crate::peaks::{Peaks, Probe};
-use crate::properties;
+use crate::profiler::Profiler;
+use crate::queue_lag::QueueLag;
 use crate::record::{Event, Failure};
 use crate::recorder::{Recorder, Suspects};
-use crate::spec::{CardSpec, Pace, Runtime};
-use crate::stopwatch::Stopwatch;
-use crate::storage::Ledger;
+use crate::runtime_names;
+use crate::storage::MemoryBudget;
+use crate::throughput_probes::{Probe, ThroughputProbes};
 use crate::tuning::{Choice, Trial, Tuning, products};
-use crate::wgpu::WgpuMemory;
 
 /// What a card and its server share.
 #[derive(Debug)]
 pub struct Shared {
     /// What the card is like.
-    pub spec: CardSpec,
+    pub spec: DeviceSpec,
     /// Its memory.
-    pub ledger: Arc<Ledger>,
-    /// Which of its names it has: see [`names`](crate::names).
+    pub budget: Arc<MemoryBudget>,
+    /// Which of its names it has: see [`runtime_names`](crate::runtime_names).
     name: usize,
     recorder: Mutex<Recorder>,
     tuned: AtomicBool,
@@ -57,16 +55,16 @@ pub struct Shared {
 
 impl Shared {
     /// Of a new card like `spec`.
-    pub fn new(spec: CardSpec) -> Arc<Self> {
+    pub fn new(spec: DeviceSpec) -> Arc<Self> {
         Self::named(spec, 0)
     }
 
     /// Of a card like `spec` of which burn's tuner knows what it found out under this name.
-    pub fn named(spec: CardSpec, name: usize) -> Arc<Self> {
-        let ledger = Ledger::new(spec.available().map(|bytes| bytes.0));
+    pub fn named(spec: DeviceSpec, name: usize) -> Arc<Self> {
+        let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
         Arc::new(Self {
             spec,
-            ledger,
+            budget,
             name,
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
@@ -130,12 +128,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What the server of a card like `spec` tells burn about it; what burn asks room for goes
 /// into `notes`.
 fn utilities(
-    spec: &CardSpec,
+    spec: &DeviceSpec,
     service: ServiceId,
     notes: Arc<Notes>,
 ) -> (ServerUtilities, DeviceCaptures) {
     let logger = Arc::new(ServerLogger::default());
-    let mut properties = properties::of(spec);
+    let rules = spec.runtime.rules();
+    let mut properties = rules.properties(&spec.card);
     // CubeCL keeps what it measures of a device under this name for the whole process; no card
     // is to spare another a measurement.
     let index = service.device.index_id;
@@ -143,33 +142,27 @@ fn utilities(
         .identity
         .fingerprint
         .push_str(&format!("-{index}"));
-    let target = properties::target(spec);
     let rule = LayoutRule::new(spec);
     ServerUtilities::init(
         service,
-        names::of(spec.runtime, 0),
+        runtime_names::of(spec.runtime, 0),
         properties,
-        target,
+        rules.target(),
         logger,
         Noting { rule, notes },
     )
 }
 
-/// The memory of a card like `spec`.
+/// The memory of the card of `spec`.
 pub fn memory(
-    spec: &CardSpec,
-    ledger: Arc<Ledger>,
+    spec: &DeviceSpec,
+    budget: Arc<MemoryBudget>,
     service: ServiceId,
     logger: Arc<ServerLogger>,
     captures: DeviceCaptures,
 ) -> Box<dyn CardMemory> {
-    let properties = properties::memory(spec);
-    match spec.runtime {
-        Runtime::Cuda => Box::new(CudaMemory::new(
-            spec, ledger, service, properties, logger, captures,
-        )),
-        Runtime::Vulkan | Runtime::Wgpu => Box::new(WgpuMemory::new(ledger, properties, logger)),
-    }
+    let rules = spec.runtime.rules();
+    rules.memory(&spec.card, budget, service, logger, captures)
 }
 
 /// Calls that CubeCL's client does not wait for, and hands to the device's thread together:
@@ -201,38 +194,38 @@ enum Call {
 /// are there, or somebody waits for an answer. Which tensors are gone by the time of an
 /// allocation depends on that, so calls wait here too. (The real thread then works beside
 /// the program, which may be up to 32 calls further on: a card can meet less than is recorded
-/// here, and not more. Of what the pools hold it can be either: see [`Pace`].)
+/// here, and not more. Of what the pools hold it can be either: see [`QueueLag`].)
 #[derive(Debug)]
 pub(crate) struct CardServer {
     service: ServiceId,
     captures: DeviceCaptures,
-    peaks: Peaks,
+    throughput_probes: ThroughputProbes,
     shared: Arc<Shared>,
     memory: Box<dyn CardMemory>,
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
-    stopwatch: Stopwatch,
+    profiler: Profiler,
     waiting: Vec<(StreamId, Call)>,
     /// How many calls the program is ahead of those that are made next.
     lag: usize,
-    /// The state of the numbers that [`Pace::Varying`] takes.
+    /// The state of the numbers that [`QueueLag::Varying`] takes.
     random: u64,
 }
 
-fn seed(pace: Pace) -> u64 {
-    match pace {
-        Pace::Varying(which) => which,
-        Pace::InStep | Pace::Behind => 0,
+fn seed(queue_lag: QueueLag) -> u64 {
+    match queue_lag {
+        QueueLag::Varying(which) => which,
+        QueueLag::None | QueueLag::Full => 0,
     }
 }
 
 /// How many calls the program is ahead next, after it was `lag` ahead. A thread that has fallen behind
 /// mostly stays so for a while: half of the time nothing changes.
-fn next_lag(pace: Pace, lag: usize, random: &mut u64) -> usize {
-    match pace {
-        Pace::InStep => 0,
-        Pace::Behind => TOGETHER,
-        Pace::Varying(_) => {
+fn next_lag(queue_lag: QueueLag, lag: usize, random: &mut u64) -> usize {
+    match queue_lag {
+        QueueLag::None => 0,
+        QueueLag::Full => TOGETHER,
+        QueueLag::Varying(_) => {
             // Knuth's generator (The Art of Computer Programming, volume 2, section 3.3.4, table 1).
             *random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -250,13 +243,13 @@ impl CardServer {
     pub fn new(shared: Arc<Shared>, service: ServiceId) -> Self {
         let notes = Arc::<Notes>::default();
         let (utilities, captures) = utilities(&shared.spec, service, notes.clone());
-        let peaks = Peaks::new(utilities.name, &utilities.properties);
+        let throughput_probes = ThroughputProbes::new(utilities.name, &utilities.properties);
         let logger = utilities.logger.clone();
-        let pace = shared.spec.pace;
-        let mut random = seed(pace);
+        let queue_lag = shared.spec.simulation.queue_lag;
+        let mut random = seed(queue_lag);
         let memory = memory(
             &shared.spec,
-            shared.ledger.clone(),
+            shared.budget.clone(),
             service,
             logger,
             captures.clone(),
@@ -264,14 +257,14 @@ impl CardServer {
         Self {
             service,
             captures,
-            peaks,
+            throughput_probes,
             shared,
             memory,
             utilities: Arc::new(utilities),
             notes,
-            stopwatch: Stopwatch::default(),
+            profiler: Profiler::default(),
             waiting: Vec::with_capacity(2 * TOGETHER),
-            lag: next_lag(pace, 0, &mut random),
+            lag: next_lag(queue_lag, 0, &mut random),
             random,
         }
     }
@@ -281,20 +274,20 @@ impl CardServer {
     /// the name that `shared` says.
     fn restart(&mut self, shared: Arc<Shared>) {
         if shared.name != self.shared.name {
-            self.rename(names::of(shared.spec.runtime, shared.name));
+            self.rename(runtime_names::of(shared.spec.runtime, shared.name));
         }
         self.memory = memory(
             &shared.spec,
-            shared.ledger.clone(),
+            shared.budget.clone(),
             self.service,
             self.utilities.logger.clone(),
             self.captures.clone(),
         );
-        self.random = seed(shared.spec.pace);
-        self.lag = next_lag(shared.spec.pace, 0, &mut self.random);
+        self.random = seed(shared.spec.simulation.queue_lag);
+        self.lag = next_lag(shared.spec.simulation.queue_lag, 0, &mut self.random);
         self.shared = shared;
         // A program that panicked may have left some of these.
-        self.stopwatch = Stopwatch::default();
+        self.profiler = Profiler::default();
         self.waiting.clear();
     }
 
@@ -307,28 +300,32 @@ impl CardServer {
         // program runs on the card: its workbench holds the card's lock. A tensor of an earlier
         // program that is dropped on another thread now only sends its drop to this thread.
         unsafe { (*Arc::as_ptr(&self.utilities).cast_mut()).name = name };
-        self.peaks = Peaks::new(name, &self.utilities.properties);
+        self.throughput_probes = ThroughputProbes::new(name, &self.utilities.properties);
     }
 
-    fn later(&mut self, stream: StreamId, call: Call) {
+    fn enqueue(&mut self, stream: StreamId, call: Call) {
         self.waiting.push((stream, call));
         // The channel holds two batches: one that is made, and one that is filled meanwhile.
         if self.waiting.len() >= TOGETHER + self.lag {
             let calls = self.waiting.drain(..TOGETHER).collect();
-            self.make(calls);
-            self.lag = next_lag(self.shared.spec.pace, self.lag, &mut self.random);
+            self.execute(calls);
+            self.lag = next_lag(
+                self.shared.spec.simulation.queue_lag,
+                self.lag,
+                &mut self.random,
+            );
         }
     }
 
     /// Makes all the calls that wait. The program stands still meanwhile.
-    fn catch_up(&mut self) {
+    fn drain_queue(&mut self) {
         let calls = std::mem::take(&mut self.waiting);
-        self.make(calls);
+        self.execute(calls);
     }
 
-    fn make(&mut self, calls: Vec<(StreamId, Call)>) {
+    fn execute(&mut self, calls: Vec<(StreamId, Call)>) {
         let mut suspects = Suspects::All;
-        let mut refusals = self.shared.ledger.refusals();
+        let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
             match call {
                 Call::Allocate { memory, size } => {
@@ -345,9 +342,9 @@ impl CardServer {
                     suspects.add(ids(bindings.buffers()));
                     match probe {
                         // How often it is launched depends on the time of day, and is not to show.
-                        Some(probe) => self.peaks.answer(&probe, &bindings.info.data),
+                        Some(probe) => self.throughput_probes.answer(&probe, &bindings.info.data),
                         None => {
-                            self.peaks.passed_by();
+                            self.throughput_probes.passed_by();
                             if self.launch_now(kernel, &bindings, skipped, stream) {
                                 suspects = Suspects::All;
                             }
@@ -367,7 +364,7 @@ impl CardServer {
                 }
             }
             // A runtime that is refused memory first gives up its cached metadata.
-            let refused = self.shared.ledger.refusals();
+            let refused = self.shared.budget.refusals();
             if std::mem::replace(&mut refusals, refused) != refused {
                 suspects = Suspects::All;
             }
@@ -382,7 +379,7 @@ impl CardServer {
             let buffer = recorder.allocated(stream, id, weak, Bytes(size), false);
             recorder.laid_out(buffer, self.notes.take(id));
         }
-        self.stopwatch.allocated(&memory, Bytes(size));
+        self.profiler.allocated(&memory, Bytes(size));
         self.give(memory, size, stream);
     }
 
@@ -393,9 +390,9 @@ impl CardServer {
         let Err(error) = self.memory.allocate(memory.clone(), size, stream) else {
             return;
         };
-        if self.stopwatch.is_running() {
+        if self.profiler.is_running() {
             // A candidate that does not fit is not a step that does not.
-            self.stopwatch.refused();
+            self.profiler.refused();
             return;
         }
         let refusal = self.shared.spec.refusal(&error);
@@ -407,7 +404,7 @@ impl CardServer {
             recorder.recording.failure = Some(Failure { buffer, refusal });
         }
         drop(recorder);
-        self.shared.ledger.open();
+        self.shared.budget.open();
         // Any size will do, since nothing is ever written to it.
         let _ = self.memory.allocate(memory, size.min(1), stream);
     }
@@ -430,8 +427,8 @@ impl CardServer {
         };
         let mut recorder = self.shared.recorder();
         recorder.launch(stream, kernel, metadata, &reads, &writes);
-        if self.stopwatch.is_running() {
-            self.stopwatch.launched(launch_time::of(products(kernel)));
+        if self.profiler.is_running() {
+            self.profiler.launched(launch_time::of(products(kernel)));
         }
         drop(recorder);
         if metadata.is_empty() {
@@ -458,7 +455,7 @@ fn ids<'a>(bindings: impl Iterator<Item = &'a BufferBinding>) -> impl Iterator<I
 }
 
 impl DeviceService for CardServer {
-    /// Not how these servers are made: the slot asks for them by device and service.
+    /// Not how these servers are made: the shim asks for them by device and service.
     fn init(device_id: DeviceId) -> Self {
         crate::registry::server(device_id, ServiceId::of::<Self>(device_id))
     }
@@ -477,7 +474,7 @@ impl Server for CardServer {
         size: u64,
         stream_id: StreamId,
     ) -> Result<(), ServerError> {
-        self.later(stream_id, Call::Allocate { memory, size });
+        self.enqueue(stream_id, Call::Allocate { memory, size });
         Ok(())
     }
 
@@ -495,7 +492,7 @@ impl Server for CardServer {
         descriptors: Vec<CopyDescriptor>,
         stream_id: StreamId,
     ) -> DynFut<Result<Vec<HostBytes>, ServerError>> {
-        self.catch_up();
+        self.drain_queue();
         let sizes: Vec<_> = descriptors
             .iter()
             .map(|copy| copy.shape.iter().product::<usize>() * copy.elem_size)
@@ -515,7 +512,7 @@ impl Server for CardServer {
             .iter()
             .map(|(copy, _)| copy.handle.memory.id().value);
         let memory = ids.collect();
-        self.later(stream_id, Call::Write { memory });
+        self.enqueue(stream_id, Call::Write { memory });
     }
 
     fn sync(
@@ -523,9 +520,8 @@ impl Server for CardServer {
         _handles: Vec<BufferBinding>,
         stream_id: StreamId,
     ) -> DynFut<Result<(), ServerError>> {
-        self.catch_up();
-        if self.shared.spec.runtime != Runtime::Cuda {
-            // `sync` of `cubecl-wgpu` runs and submits what waits in the scheduler.
+        self.drain_queue();
+        if self.shared.spec.runtime.rules().submits_on_sync() {
             self.memory.flush(stream_id);
             self.shared.recorder().event(stream_id, Event::Flush);
         }
@@ -537,7 +533,7 @@ impl Server for CardServer {
         _handles: Vec<BufferBinding>,
         _stream_id: StreamId,
     ) -> Result<(), ServerError> {
-        self.catch_up();
+        self.drain_queue();
         Ok(())
     }
 
@@ -555,11 +551,11 @@ impl Server for CardServer {
             bindings,
             skipped: launch_mode.is_skipped(),
         };
-        self.later(stream_id, call);
+        self.enqueue(stream_id, call);
     }
 
     fn flush(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
-        self.catch_up();
+        self.drain_queue();
         self.memory.flush(stream_id);
         self.shared.recorder().event(stream_id, Event::Flush);
         if let Some(next) = self.shared.next.get().cloned() {
@@ -569,7 +565,7 @@ impl Server for CardServer {
     }
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
-        self.catch_up();
+        self.drain_queue();
         self.memory.report(stream_id)
     }
 
@@ -578,7 +574,7 @@ impl Server for CardServer {
     }
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
-        self.catch_up();
+        self.drain_queue();
         self.shared.recorder().note_freed(&Suspects::All);
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);
@@ -586,14 +582,14 @@ impl Server for CardServer {
     }
 
     fn start_profile(&mut self, _stream_id: StreamId) -> Result<ProfilingToken, ServerError> {
-        self.catch_up();
+        self.drain_queue();
         self.shared.tuned.store(true, Ordering::Relaxed);
-        if self.shared.spec.tuning == Tuning::Warm {
+        if self.shared.spec.simulation.tuning == Tuning::Warm {
             // The program will be run again, and what a candidate needs is not to count then.
-            self.shared.ledger.open();
+            self.shared.budget.open();
         }
-        let token = self.stopwatch.start();
-        self.shared.watched(self.stopwatch.open());
+        let token = self.profiler.start();
+        self.shared.watched(self.profiler.open());
         Ok(token)
     }
 
@@ -602,9 +598,11 @@ impl Server for CardServer {
         _stream_id: StreamId,
         token: ProfilingToken,
     ) -> Result<ProfileDuration, ProfileError> {
-        self.catch_up();
-        let trial = self.stopwatch.stop(token, self.shared.spec.favour)?;
-        self.shared.watched(self.stopwatch.open());
+        self.drain_queue();
+        let trial = self
+            .profiler
+            .stop(token, self.shared.spec.simulation.preference)?;
+        self.shared.watched(self.profiler.open());
         let shared = self.shared.clone();
         // The tuner asks for the time only of what counts, and not of a first run to warm up.
         Ok(ProfileDuration::new_device_time(async move {
@@ -615,12 +613,12 @@ impl Server for CardServer {
     }
 
     fn abandon_profile(&mut self, _stream_id: StreamId, token: ProfilingToken) {
-        self.catch_up();
-        self.stopwatch.abandon(token);
-        self.shared.watched(self.stopwatch.open());
+        self.drain_queue();
+        self.profiler.abandon(token);
+        self.shared.watched(self.profiler.open());
     }
 
     fn allocation_mode(&mut self, mode: MemoryAllocationMode, stream_id: StreamId) {
-        self.later(stream_id, Call::Mode(mode));
+        self.enqueue(stream_id, Call::Mode(mode));
     }
 }

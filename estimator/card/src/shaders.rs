@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What kernels may use on a device behind wgpu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Shaders {
     /// Threads in the smallest subgroup.
     pub plane_size_min: u32,

@@ -10,7 +10,7 @@ use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUt
 
 /// The memory of one card, shared by all that allocates from it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MemoryBudget {
     capacity: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Ledger {
     refusals: AtomicU64,
 }
 
-impl Ledger {
+impl MemoryBudget {
     /// That of a card with so many bytes; with any number if none is given.
     pub fn new(capacity: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
@@ -92,7 +92,7 @@ pub(crate) enum Return {
 /// A storage without memory.
 #[derive(Debug)]
 pub(crate) struct VirtualStorage {
-    ledger: Arc<Ledger>,
+    budget: Arc<MemoryBudget>,
     sizes: HashMap<StorageId, u64>,
     allocated: u64,
     alignment: u64,
@@ -101,9 +101,9 @@ pub(crate) struct VirtualStorage {
 }
 
 impl VirtualStorage {
-    pub fn new(ledger: Arc<Ledger>, alignment: u64, returns: Return) -> Self {
+    pub fn new(budget: Arc<MemoryBudget>, alignment: u64, returns: Return) -> Self {
         Self {
-            ledger,
+            budget,
             sizes: HashMap::new(),
             allocated: 0,
             alignment,
@@ -115,7 +115,7 @@ impl VirtualStorage {
     fn release(&mut self, id: StorageId) {
         if let Some(size) = self.sizes.remove(&id) {
             self.allocated -= size;
-            self.ledger.give(size);
+            self.budget.give(size);
         }
     }
 }
@@ -132,7 +132,7 @@ impl ComputeStorage for VirtualStorage {
     }
 
     fn alloc(&mut self, size: u64) -> Result<StorageHandle, IoError> {
-        self.ledger.take(size)?;
+        self.budget.take(size)?;
         let id = StorageId::new();
         self.sizes.insert(id, size);
         self.allocated += size;
@@ -162,6 +162,6 @@ impl ComputeStorage for VirtualStorage {
 
 impl Drop for VirtualStorage {
     fn drop(&mut self) {
-        self.ledger.give(self.allocated);
+        self.budget.give(self.allocated);
     }
 }

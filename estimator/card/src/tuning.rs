@@ -4,14 +4,14 @@
 //! CubeCL's own tuner does the trying: it asks the card to run each candidate that the card's
 //! properties allow, and how long that took. The answer is no clock's but that of a rule about each
 //! launch: see [`crate::launch_time`]. How far the answer could be off is bounded by running the step
-//! with the other choices too: see [`Favour`].
+//! with the other choices too: see [`KernelPreference`].
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::launch_time::{self, Products};
-use crate::{Bytes, thread};
+use crate::{Bytes, current_device, upstream};
 
 /// Whether the kernels of a step were tuned before it is run.
 #[derive(
@@ -28,6 +28,7 @@ use crate::{Bytes, thread};
     strum::EnumString,
     strum::VariantNames,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Tuning {
@@ -40,7 +41,8 @@ pub enum Tuning {
 
 /// Which candidate a card is fastest at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Favour {
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum KernelPreference {
     /// What the rule about launches says.
     #[default]
     Expected,
@@ -63,6 +65,7 @@ pub(crate) struct Work {
 
 /// What burn's tuner decided for one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Choice {
     /// The operation, as the tuner tells one from another.
     pub operation: String,
@@ -88,12 +91,9 @@ pub(crate) struct Trial {
 }
 
 impl Choice {
-    /// From what the tuner says, `Fastest result NAME-KEY. Top 3 times: …`, and what was tried for
-    /// it.
-    fn read(said: &str, trials: &[Trial]) -> Option<Self> {
-        let said = said.strip_prefix("Fastest result ")?;
-        let (said, _) = said.split_once(". Top 3 times")?;
-        let (chosen, operation) = said.split_once('-')?;
+    /// From a line of the tuner's log, and the candidates that were tried for it.
+    fn read(line: &str, trials: &[Trial]) -> Option<Self> {
+        let (chosen, operation) = upstream::tuner_choice(line)?;
         let scratch = |trial: &Trial| trial.work.allocated - trial.work.kept;
         let winner = trials.iter().min_by_key(|trial| trial.time)?;
         Some(Self {
@@ -107,29 +107,29 @@ impl Choice {
     }
 }
 
-/// Hears what burn's tuner says of its decisions, which it tells nobody else.
+/// Reads the decisions of burn's tuner from its log: the tuner tells them nobody else.
 struct Listener;
 
 impl log::Log for Listener {
     fn enabled(&self, metadata: &log::Metadata) -> bool {
-        metadata.target() == "cubecl::autotune"
+        metadata.target() == upstream::TUNER_LOG
     }
 
     fn log(&self, record: &log::Record) {
         if !self.enabled(record.metadata()) {
             return;
         }
-        thread::here(|card| {
-            let said = record.args().to_string();
-            card.decided(|trials| Choice::read(&said, trials));
+        current_device::with_current_card(|card| {
+            let line = record.args().to_string();
+            card.decided(|trials| Choice::read(&line, trials));
         });
     }
 
     fn flush(&self) {}
 }
 
-/// From now on the tuner's decisions are kept (`estimator::Simulated::choices`): the process gives up its `log`, since that is the only way in which burn tells them. A process that
-/// has a `log` of its own keeps that, and no choices are known.
+/// Keeps the tuner's decisions from now on (`estimator::Simulated::choices`). burn only logs them, so the
+/// process gives up its `log` for it; a process that has a logger keeps that, and no choices are known.
 pub fn listen() {
     if log::set_logger(&Listener).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
@@ -143,12 +143,12 @@ pub(crate) fn products(kernel: &str) -> Products {
     let function = path.rsplit("::").next().unwrap_or(path);
     match launch_time::multiplies(function) {
         false => Products::None,
-        true if kernel.contains("PlanePartitioner") => Products::MatrixUnits,
+        true if kernel.contains(upstream::MATRIX_UNITS) => Products::MatrixUnits,
         true => Products::Scalar,
     }
 }
 
-impl Favour {
+impl KernelPreference {
     /// The time that a card needs for `work`.
     pub(crate) fn time(self, work: &Work) -> Duration {
         // Only the order matters: a KiB takes a microsecond, and what the launches take only decides
@@ -166,7 +166,7 @@ impl Favour {
 }
 
 /// Seconds of an ordinary launch, of which more than a few hundred make no difference to
-/// [`Favour::LeastMemory`] and [`Favour::MostMemory`].
+/// [`KernelPreference::LeastMemory`] and [`KernelPreference::MostMemory`].
 const LAUNCH_SECONDS: u64 = launch_time::LAUNCH.as_secs();
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::record::{BufferId, Event, Recording, Role};
     strum::EnumIter,
     strum::EnumCount,
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
@@ -46,6 +47,7 @@ pub enum Category {
 
 /// Bytes by category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Breakdown {
     /// Weights.
     pub parameters: Bytes,
@@ -147,7 +149,7 @@ impl Categories {
                 true => Category::Temporaries,
                 false => {
                     let stays = life.dies == recording.events.len();
-                    unsaid(recording, first, after, stays, updated.contains(&buffer))
+                    infer_category(recording, first, after, stays, updated.contains(&buffer))
                 }
             };
             for there in &mut at[first..after] {
@@ -219,7 +221,7 @@ fn written_by_optimizer(recording: &Recording) -> HashSet<BufferId> {
 /// What a buffer is for at its marks if the program does not say; it was born before the
 /// mark `first` and is gone by the mark `after`, or `stays` for good; an optimizer wrote it if it
 /// was `updated`.
-fn unsaid(
+fn infer_category(
     recording: &Recording,
     first: usize,
     after: usize,

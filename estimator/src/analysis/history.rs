@@ -12,7 +12,7 @@ use crate::record::{BufferId, Event, LayerId, Recording};
 
 /// What is in use from the event at a position on, until the next moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct Sample {
     /// Where, in positions of [`Recording::events`].
     pub position: usize,
     /// What is in use.
@@ -44,7 +44,7 @@ pub struct PhaseOfStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     /// Whenever something changed.
-    pub moments: Vec<Moment>,
+    pub samples: Vec<Sample>,
     /// The phases.
     pub phases: Vec<Span<PhaseOfStep>>,
     /// The layers at work: consecutive launches of one layer within a phase, with the
@@ -58,7 +58,7 @@ impl History {
     /// Reads it off `recording`.
     pub fn of(recording: &Recording, categories: &Categories, layer_of: &LayerOf) -> Self {
         Self {
-            moments: moments(recording, categories),
+            samples: samples(recording, categories),
             phases: phases(recording),
             layers: layers(recording, layer_of),
             end: recording.events.len(),
@@ -87,18 +87,18 @@ impl History {
     /// many, those that matter in each of so many equal `parts`: in which the least is in use,
     /// in which the most is, in which the most of a category is, and the last. So no peak is
     /// lost, and what goes on from part to part is true.
-    pub fn thinned(&self, events: Range<usize>, parts: usize) -> Vec<Moment> {
-        let after = |position: usize| self.moments.partition_point(|m| m.position <= position);
+    pub fn downsample(&self, events: Range<usize>, parts: usize) -> Vec<Sample> {
+        let after = |position: usize| self.samples.partition_point(|m| m.position <= position);
         let before = match after(events.start) {
             0 => Breakdown::default(),
-            next => self.moments[next - 1].in_use,
+            next => self.samples[next - 1].in_use,
         };
-        let mut kept = vec![Moment {
+        let mut kept = vec![Sample {
             position: events.start,
             in_use: before,
         }];
-        let mut within = &self.moments[after(events.start)..];
-        within = &within[..within.partition_point(|moment| moment.position < events.end)];
+        let mut within = &self.samples[after(events.start)..];
+        within = &within[..within.partition_point(|sample| sample.position < events.end)];
         if within.len() <= parts {
             kept.extend(within);
             return kept;
@@ -113,11 +113,11 @@ impl History {
     }
 }
 
-/// Which of `moments` are extremes or the last, in order; of equals the first.
-fn extremes(moments: &[Moment]) -> Vec<usize> {
-    let all = || moments.iter().enumerate().rev();
-    let least = all().min_by_key(|(index, moment)| (moment.in_use.total(), *index));
-    let most = all().max_by_key(|(_, moment)| moment.in_use.total());
+/// Which of `samples` are extremes or the last, in order; of equals the first.
+fn extremes(samples: &[Sample]) -> Vec<usize> {
+    let all = || samples.iter().enumerate().rev();
+    let least = all().min_by_key(|(index, sample)| (sample.in_use.total(), *index));
+    let most = all().max_by_key(|(_, sample)| sample.in_use.total());
     let of_each = Category::iter().map(|category| all().max_by_key(|(_, m)| m.in_use[category]));
     let found = [least, most, all().next()].into_iter().chain(of_each);
     let mut indices: Vec<_> = found.flatten().map(|(index, _)| index).collect();
@@ -126,10 +126,10 @@ fn extremes(moments: &[Moment]) -> Vec<usize> {
     indices
 }
 
-fn moments(recording: &Recording, categories: &Categories) -> Vec<Moment> {
+fn samples(recording: &Recording, categories: &Categories) -> Vec<Sample> {
     let mut live: HashMap<BufferId, Category> = HashMap::new();
     let mut in_use = Breakdown::default();
-    let mut moments = Vec::new();
+    let mut samples = Vec::new();
     for (position, event) in recording.events.iter().enumerate() {
         let before = in_use;
         match event {
@@ -155,10 +155,10 @@ fn moments(recording: &Recording, categories: &Categories) -> Vec<Moment> {
             _ => {}
         }
         if in_use != before {
-            moments.push(Moment { position, in_use });
+            samples.push(Sample { position, in_use });
         }
     }
-    moments
+    samples
 }
 
 fn phases(recording: &Recording) -> Vec<Span<PhaseOfStep>> {

@@ -27,6 +27,7 @@ pub struct Peak {
 
 /// One phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct PhaseMemory {
     /// Which.
     pub phase: Phase,
@@ -65,9 +66,9 @@ impl Timeline {
 
     /// The first moment at which the most is in use; none if nothing happened.
     pub fn peak(&self, recording: &Recording) -> Option<Peak> {
-        let moments = self.live.iter().copied().enumerate();
+        let samples = self.live.iter().copied().enumerate();
         // `max_by_key` would take the last of equals.
-        let (position, live) = moments.rev().max_by_key(|(_, live)| *live)?;
+        let (position, live) = samples.rev().max_by_key(|(_, live)| *live)?;
         let mark = recording.marks_before(position);
         Some(Peak {
             position,

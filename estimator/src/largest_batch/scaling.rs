@@ -3,10 +3,10 @@
 use indexmap::IndexSet;
 use simulated_card::LayoutRule;
 
-use super::Program;
-use super::search::{MOST, between};
+use super::search::{MAX_BATCH, between};
 use crate::analysis::Timeline;
-use crate::card::{CardSpec, any_service};
+use crate::card::{DeviceSpec, any_service};
+use crate::job::Program;
 use crate::record::{Buffer, BufferId, Event, Layout, Recording, TensorLayout};
 use crate::{Bytes, Error};
 
@@ -108,28 +108,29 @@ impl Scaling {
     /// # Errors
     ///
     /// The step itself failed.
-    pub fn of(program: &impl Program, card: &CardSpec) -> Result<Option<Self>, Error> {
-        let endless = card.without_limit();
+    pub fn of(program: &impl Program, card: &DeviceSpec) -> Result<Option<Self>, Error> {
+        let unlimited = card.without_limit();
         let accepted = |batch: u64| program.accepts(batch) && program.accepts(batch + 1);
         if !accepted(FEW) {
             return Ok(None);
         }
-        let recording = |batch| Ok(program.simulate(batch, endless.clone())?.recording);
+        let recording =
+            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
         let (few, more) = (recording(FEW)?, recording(FEW + 1)?);
         let [least, next] = [&few, &more].map(|recording| Timeline::of(recording).most());
-        if let Some(scaling) = Self::between(FEW, few, &more, &endless) {
+        if let Some(scaling) = Self::between(FEW, few, &more, &unlimited) {
             return Ok(Some(scaling));
         }
         // With so few samples some kernels are others than with as many as the card holds, so two
         // batches near to that are recorded.
         let sample = next.0.saturating_sub(least.0).max(1);
         let room = card.available().unwrap_or_default().saturating_sub(least);
-        let most = (FEW + room.0 / sample).min(MOST);
+        let most = (FEW + room.0 / sample).min(MAX_BATCH);
         let near = most - most / 32;
         match near > FEW + 1 && accepted(near) {
             true => {
                 let (few, more) = (recording(near)?, recording(near + 1)?);
-                Ok(Self::between(near, few, &more, &endless))
+                Ok(Self::between(near, few, &more, &unlimited))
             }
             false => Ok(None),
         }
@@ -141,7 +142,7 @@ impl Scaling {
         batch: u64,
         recording: Recording,
         more: &Recording,
-        spec: &CardSpec,
+        spec: &DeviceSpec,
     ) -> Option<Self> {
         if !match_call_by_call(&recording, more) {
             return None;
@@ -172,12 +173,12 @@ impl Scaling {
 
     /// Whether `recording`, of a step with `batch` samples that ran to its end, is what this
     /// says that it is: the same calls, and each buffer of the same size.
-    pub fn foretells(&self, batch: u64, recording: &Recording) -> bool {
+    pub fn matches(&self, batch: u64, recording: &Recording) -> bool {
         let sizes = self.sizes(batch);
         let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
         match_call_by_call(&self.recording, recording)
             && buffers
-                .all(|((foretold, _), (_, buffer))| sizes[foretold.0 as usize] == buffer.bytes)
+                .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
     /// What each buffer takes with `batch` samples, by [`BufferId`].
@@ -219,14 +220,14 @@ impl Scaling {
 
     /// The largest batch whose buffers alone are no more than a card like `spec` has; that is
     /// counted quickly, and the pools need a few per cent more.
-    pub(super) fn bound(&self, spec: &CardSpec) -> u64 {
+    pub(super) fn bound(&self, spec: &DeviceSpec) -> u64 {
         let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
-        between(0, MOST, |batch| self.peak(batch) <= available)
+        between(0, MAX_BATCH, |batch| self.peak(batch) <= available)
     }
 
     /// `batch` as a share of the largest whose buffers alone fit on a card like `spec`: the
     /// rest is lost to its pools.
-    pub fn share(&self, batch: u64, spec: &CardSpec) -> Option<f64> {
+    pub fn share(&self, batch: u64, spec: &DeviceSpec) -> Option<f64> {
         let bound = self.bound(spec);
         (bound > 0).then(|| batch as f64 / bound as f64)
     }

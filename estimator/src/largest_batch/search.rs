@@ -2,7 +2,7 @@
 
 /// Beyond this many samples a step is not tried: the indices of its tensors would not fit
 /// into the 32 bits with which most kernels count.
-pub(super) const MOST: u64 = 1 << 31;
+pub(super) const MAX_BATCH: u64 = 1 << 31;
 
 /// A number that `fits`, or 0, and the next among those below `high` that `accepts`, which does
 /// not fit; `high` itself is taken not to. Looked for from `start` on, outwards, first by `reach`.
@@ -47,15 +47,15 @@ fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> O
 
 /// At most so many larger batches are looked at, before a search and once one is found that fits
 /// where the next does not: mostly that is all that there are.
-pub(super) const LOOKS: u64 = 8;
+pub(super) const MAX_PROBES: u64 = 8;
 
 /// The numbers from `low` on and below `high`, the largest first; no more than `most` of them.
-pub(super) fn evenly(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
-    (low..high).rev().step_by(apart(low, high, most) as usize)
+pub(super) fn strided(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
+    (low..high).rev().step_by(stride(low, high, most) as usize)
 }
 
 /// How far apart no more than `most` numbers are, from `low` on and below `high`.
-pub(super) fn apart(low: u64, high: u64, most: u64) -> u64 {
+pub(super) fn stride(low: u64, high: u64, most: u64) -> u64 {
     high.saturating_sub(low).div_ceil(most).max(1)
 }
 

@@ -7,7 +7,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Distribution, Int, Tensor};
-use model_zoo::{Error, Input, Job, Model, OptimizerKind, Recipe, Watcher, supervised};
+use model_zoo::{Error, Input, Job, Model, Observer, OptimizerKind, Recipe, supervised};
 
 const SIDE: usize = 32;
 const PATCH: usize = 4;
@@ -125,12 +125,12 @@ impl Model for Mixer {
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<W: Observer>(
         &self,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
+        observer: &mut W,
     ) -> Result<(), W::Stop> {
         let images = [job.batch, 3, SIDE, SIDE];
         supervised(
@@ -138,7 +138,7 @@ impl Model for Mixer {
             job,
             device,
             steps,
-            watcher,
+            observer,
             |device| {
                 (
                     Tensor::<4>::random(images, Distribution::Default, device),

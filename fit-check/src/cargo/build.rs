@@ -1,28 +1,16 @@
 //! Builds a user's program with a simulated card in the place of burn's ROCm runtime.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::Context;
-use serde::Deserialize;
+use cargo_metadata::Message;
 
-use super::cli::Program;
 use super::lock::KeptLock;
-use super::project::{Project, cargo, slot};
-use crate::trouble::Trouble;
-
-/// What cargo says of something that it built.
-#[derive(Debug, Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
-    target: Option<Built>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Built {
-    name: String,
-}
+use super::project::{Project, cargo, shim};
+use super::request::ProgramRequest;
+use crate::user_error::UserError;
 
 /// Builds the program of `project`, beside the user's own builds and with the lock file as it was;
 /// where it is then.
@@ -30,33 +18,34 @@ struct Built {
 /// # Errors
 ///
 /// It cannot be built.
-pub fn build(project: &Project, raw: &Program) -> anyhow::Result<PathBuf> {
-    let slot = slot()?;
+pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<PathBuf> {
+    let options = &request.build;
+    let shim = shim()?;
     let lock = KeptLock::new(&project.lock, &project.target_folder)?;
     let mut command = cargo();
     command
         .args(["build", "--message-format", "json-render-diagnostics"])
         .args(["--package", &project.package])
-        .args([project.target.option(), &project.target.name])
+        .args([project.target_option(), &project.target.name])
         .arg("--config")
         // A path as a string of TOML: those of JSON are.
         .arg(format!(
             "patch.crates-io.cubecl-hip.path={}",
-            serde_json::to_string(&slot)?
+            serde_json::to_string(&shim)?
         ))
         .arg("--target-dir")
         .arg(&project.target_folder);
-    if let Some(path) = &raw.manifest_path {
+    if let Some(path) = &request.target.manifest_path {
         command.arg("--manifest-path").arg(path);
     }
-    for feature in raw.features.iter().chain(&project.features) {
+    for feature in options.features.iter().chain(&project.features) {
         command.args(["--features", feature]);
     }
     let switches = [
-        (raw.no_default_features, "--no-default-features"),
-        (raw.release, "--release"),
-        (raw.offline, "--offline"),
-        (raw.output.quiet, "--quiet"),
+        (options.no_default_features, "--no-default-features"),
+        (options.release, "--release"),
+        (options.offline, "--offline"),
+        (request.quiet, "--quiet"),
     ];
     for (_, switch) in switches.iter().filter(|(on, _)| *on) {
         command.arg(switch);
@@ -65,28 +54,22 @@ pub fn build(project: &Project, raw: &Program) -> anyhow::Result<PathBuf> {
         .stdout(Stdio::piped())
         .spawn()
         .context("cargo cannot be started")?;
-    let said = child.stdout.take();
+    let messages = child.stdout.take().map(BufReader::new);
     let mut executable = None;
-    for line in said
-        .into_iter()
-        .flat_map(|said| BufReader::new(said).lines())
-    {
+    for message in messages.into_iter().flat_map(Message::parse_stream) {
         // Once it builds it has read the lock file, and does not write it again.
         lock.restore()?;
-        if let Ok(Message {
-            executable: Some(path),
-            target: Some(built),
-        }) = serde_json::from_str(&line?)
-            && built.name == project.target.name
+        if let Message::CompilerArtifact(artifact) = message?
+            && artifact.target.name == project.target.name
         {
-            executable = Some(path);
+            executable = artifact.executable.or(executable);
         }
     }
     let status = child.wait()?;
     lock.restore()?;
     match executable.filter(|_| status.success()) {
-        Some(executable) => Ok(executable),
-        None => Err(Trouble::new(format!(
+        Some(executable) => Ok(executable.into()),
+        None => Err(UserError::new(format!(
             "`{}` could not be built with a simulated card",
             project.target.name
         ))

@@ -1,4 +1,4 @@
-//! The user's lock file, which a build with another crate in the slot changes.
+//! The user's lock file, which a build with another crate in the shim changes.
 
 use std::path::{Path, PathBuf};
 

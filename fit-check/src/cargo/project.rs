@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-use serde::Deserialize;
+use cargo_lock::Lockfile;
+use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
-use super::cli::Program;
-use crate::trouble::{Trouble, either};
+use super::request::{BuildOptions, ProgramRequest, TargetRequest};
+use crate::user_error::{UserError, either};
 
 /// The burn that is simulated, and the CubeCL under it.
 const SIMULATED: [(&str, &str); 2] = [("burn", "0.22.1"), ("cubecl", "0.11.3")];
@@ -27,126 +28,95 @@ pub struct Project {
     pub target_folder: PathBuf,
 }
 
-/// A program of a package.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Target {
-    /// Its name.
-    pub name: String,
-    kind: Vec<String>,
-}
-
-impl Target {
-    fn is(&self, kind: &str) -> bool {
-        self.kind.iter().any(|known| known == kind)
-    }
-
-    /// The option with which cargo builds it alone.
-    pub fn option(&self) -> &'static str {
-        match self.is("example") {
-            true => "--example",
-            false => "--bin",
-        }
-    }
-}
-
-/// What `cargo metadata` says, as far as it matters.
-#[derive(Debug, Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    workspace_root: PathBuf,
-    target_directory: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    name: String,
-    manifest_path: PathBuf,
-    targets: Vec<Target>,
-    dependencies: Vec<Dependency>,
-    default_run: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dependency {
-    name: String,
-    rename: Option<String>,
-}
-
 /// cargo, as the cargo that started this program is called.
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 impl Project {
-    /// The program that `raw` means.
+    /// The program that `request` means.
     ///
     /// # Errors
     ///
     /// There is none, or several; or it has no burn that is simulated.
-    pub fn find(raw: &Program) -> anyhow::Result<Self> {
-        let metadata = metadata(raw)?;
-        let package = package(&metadata, raw)?;
-        let target = target(package, raw)?;
-        let lock = metadata.workspace_root.join("Cargo.lock");
-        check_versions(&std::fs::read_to_string(&lock).unwrap_or_default())?;
+    pub fn find(request: &ProgramRequest) -> anyhow::Result<Self> {
+        let metadata = metadata(&request.target)?;
+        let package = package(&metadata, &request.target)?;
+        let target = target(package, &request.target)?;
+        let lock = metadata
+            .workspace_root
+            .join("Cargo.lock")
+            .into_std_path_buf();
+        if lock.is_file() {
+            let locked = Lockfile::load(&lock).with_context(|| lock.display().to_string())?;
+            check_versions(&locked)?;
+        }
         Ok(Self {
-            features: burn_features(package, raw)?,
-            package: package.name.clone(),
+            features: burn_features(package, &request.build)?,
+            package: package.name.to_string(),
             target,
             lock,
-            target_folder: metadata.target_directory.join("fit-check"),
+            target_folder: metadata.target_directory.join("fit-check").into(),
         })
+    }
+
+    /// The option with which cargo builds the target alone.
+    pub fn target_option(&self) -> &'static str {
+        match self.target.is_example() {
+            true => "--example",
+            false => "--bin",
+        }
     }
 }
 
-fn metadata(raw: &Program) -> anyhow::Result<Metadata> {
-    let mut command = cargo();
-    command.args(["metadata", "--no-deps", "--format-version", "1"]);
-    if let Some(path) = &raw.manifest_path {
-        command.arg("--manifest-path").arg(path);
+fn metadata(request: &TargetRequest) -> anyhow::Result<Metadata> {
+    let mut command = MetadataCommand::new();
+    command.no_deps();
+    if let Some(path) = &request.manifest_path {
+        command.manifest_path(path);
     }
-    let output = command.output().context("cargo cannot be started")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ").to_string();
-        return Err(Trouble::new(said)
-            .hint("run it in the folder of your program, or add --manifest-path PATH")
-            .into());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    command.exec().map_err(|error| match error {
+        cargo_metadata::Error::CargoMetadata { stderr } => {
+            UserError::new(stderr.trim().trim_start_matches("error: "))
+                .hint("run it in the folder of your program, or add --manifest-path PATH")
+                .into()
+        }
+        other => anyhow::Error::new(other).context("cargo cannot describe the program"),
+    })
 }
 
 /// The package that was named; or that of the folder; or the only one with a program.
-fn package<'a>(metadata: &'a Metadata, raw: &Program) -> Result<&'a Package, Trouble> {
+fn package<'a>(metadata: &'a Metadata, request: &TargetRequest) -> Result<&'a Package, UserError> {
     let names = |packages: &[&Package]| -> Vec<String> {
-        let names = packages.iter().map(|package| package.name.clone());
+        let names = packages.iter().map(|package| package.name.to_string());
         names.collect()
     };
     let all: Vec<&Package> = metadata.packages.iter().collect();
-    if let Some(name) = &raw.package {
-        let found = all.iter().find(|package| package.name == *name);
+    if let Some(name) = &request.package {
+        let found = all.iter().find(|package| *package.name == *name);
         return found.copied().ok_or_else(|| {
-            Trouble::new(format!("there is no package `{name}` in this workspace"))
+            UserError::new(format!("there is no package `{name}` in this workspace"))
                 .hint(format!("there is {}", either(&names(&all))))
         });
     }
-    let here = match &raw.manifest_path {
+    let here = match &request.manifest_path {
         Some(path) => std::path::absolute(path).ok(),
         None => nearest_manifest(),
     };
-    let of_folder = |package: &&&Package| Some(&package.manifest_path) == here.as_ref();
+    let of_folder =
+        |package: &&&Package| Some(package.manifest_path.as_std_path()) == here.as_deref();
     if let Some(package) = all.iter().find(of_folder) {
         return Ok(package);
     }
-    let with_program = all.into_iter().filter(|p| target(p, raw).is_ok());
+    let with_program = all.into_iter().filter(|p| target(p, request).is_ok());
     match &with_program.collect::<Vec<_>>()[..] {
         [one] => Ok(one),
         [] => Err(
-            Trouble::new("no package of this workspace has such a program")
+            UserError::new("no package of this workspace has such a program")
                 .hint("add --package NAME and --bin NAME, or --example NAME"),
         ),
         several => Err(
-            Trouble::new("several packages of this workspace have a program")
+            UserError::new("several packages of this workspace have a program")
                 .hint(format!("add --package: {}", either(&names(several)))),
         ),
     }
@@ -158,12 +128,16 @@ fn nearest_manifest() -> Option<PathBuf> {
     manifests.into_iter().find(|path: &PathBuf| path.is_file())
 }
 
-fn target(package: &Package, raw: &Program) -> Result<Target, Trouble> {
-    let (kind, name) = match &raw.example {
+fn target(package: &Package, request: &TargetRequest) -> Result<Target, UserError> {
+    let (kind, name) = match &request.example {
         Some(name) => ("example", Some(name)),
-        None => ("bin", raw.bin.as_ref().or(package.default_run.as_ref())),
+        None => ("bin", request.bin.as_ref().or(package.default_run.as_ref())),
     };
-    let all: Vec<&Target> = package.targets.iter().filter(|t| t.is(kind)).collect();
+    let is_program = |target: &&Target| match request.example {
+        Some(_) => target.is_example(),
+        None => target.is_bin(),
+    };
+    let all: Vec<&Target> = package.targets.iter().filter(is_program).collect();
     let found = match (name, &all[..]) {
         (Some(name), _) => all.iter().find(|target| target.name == *name).copied(),
         (None, [one]) => Some(*one),
@@ -173,14 +147,14 @@ fn target(package: &Package, raw: &Program) -> Result<Target, Trouble> {
     found.cloned().ok_or_else(|| {
         let package = &package.name;
         match (name, &names[..]) {
-            (_, []) => Trouble::new(format!("package `{package}` has no program to run")).hint(
+            (_, []) => UserError::new(format!("package `{package}` has no program to run")).hint(
                 "a program is a src/main.rs, a file in src/bin, or with --example an example",
             ),
             (Some(name), names) => {
-                Trouble::new(format!("package `{package}` has no {kind} `{name}`"))
+                UserError::new(format!("package `{package}` has no {kind} `{name}`"))
                     .hint(format!("it has {}", either(names)))
             }
-            (None, names) => Trouble::new(format!("package `{package}` has several programs"))
+            (None, names) => UserError::new(format!("package `{package}` has several programs"))
                 .hint(format!("add --bin: {}", either(names))),
         }
     })
@@ -188,13 +162,13 @@ fn target(package: &Package, raw: &Program) -> Result<Target, Trouble> {
 
 /// burn's feature that gives a program the simulated card, and the one with which it can be told
 /// to use it.
-fn burn_features(package: &Package, raw: &Program) -> Result<Vec<String>, Trouble> {
+fn burn_features(package: &Package, build: &BuildOptions) -> Result<Vec<String>, UserError> {
     let burn = package.dependencies.iter().find(|it| it.name == "burn");
     let Some(burn) = burn else {
         // A feature of its own may do it.
-        return match raw.features.is_empty() {
+        return match build.features.is_empty() {
             false => Ok(Vec::new()),
-            true => Err(Trouble::new(format!(
+            true => Err(UserError::new(format!(
                 "package `{}` does not depend on burn",
                 package.name
             ))
@@ -210,11 +184,13 @@ fn burn_features(package: &Package, raw: &Program) -> Result<Vec<String>, Troubl
 }
 
 /// Whether the versions in `lock` are those that are simulated.
-fn check_versions(lock: &str) -> Result<(), Trouble> {
+fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
     for (name, simulated) in SIMULATED {
-        let locked = versions(lock, name);
-        if !locked.is_empty() && !locked.contains(&simulated) {
-            return Err(Trouble::new(format!(
+        let packages = lock.packages.iter();
+        let locked = packages.filter(|package| package.name.as_str() == name);
+        let locked: Vec<_> = locked.map(|package| package.version.to_string()).collect();
+        if !locked.is_empty() && !locked.iter().any(|version| version == simulated) {
+            return Err(UserError::new(format!(
                 "the program is locked to {name} {}, and this fit-check simulates {simulated}",
                 either(&locked)
             ))
@@ -224,28 +200,18 @@ fn check_versions(lock: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The versions of the package `name` in the text of a lock file.
-fn versions<'a>(lock: &'a str, name: &str) -> Vec<&'a str> {
-    let this = format!("name = \"{name}\"");
-    let lines = lock.lines().zip(lock.lines().skip(1));
-    lines
-        .filter(|(line, _)| *line == this)
-        .filter_map(|(_, version)| version.strip_prefix("version = \"")?.strip_suffix('"'))
-        .collect()
-}
-
 /// The crate that takes the place of burn's ROCm runtime.
 ///
 /// # Errors
 ///
 /// The source of this program is not there any more.
-pub fn slot() -> Result<PathBuf, Trouble> {
-    let slot = Path::new(env!("CARGO_MANIFEST_DIR")).join("slot");
-    match slot.join("Cargo.toml").is_file() {
-        true => Ok(slot),
-        false => Err(Trouble::new(format!(
+pub fn shim() -> Result<PathBuf, UserError> {
+    let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
+    match shim.join("Cargo.toml").is_file() {
+        true => Ok(shim),
+        false => Err(UserError::new(format!(
             "{}: the source of this fit-check is not there any more",
-            slot.display()
+            shim.display()
         ))
         .hint("a part of it is built with your program: install it again from where it stays")),
     }
@@ -258,10 +224,10 @@ mod tests {
     #[test]
     fn other_versions_are_refused_with_what_to_type() {
         let lock = |version: &str| {
-            format!("[[package]]\nname = \"burn\"\nversion = \"{version}\"\nsource = \"x\"\n")
+            let text = format!("[[package]]\nname = \"burn\"\nversion = \"{version}\"\n");
+            text.parse::<Lockfile>().unwrap()
         };
         assert!(check_versions(&lock("0.22.1")).is_ok());
-        assert!(check_versions("").is_ok());
         let refused = check_versions(&lock("0.21.0")).unwrap_err().to_string();
         assert!(refused.contains("burn 0.21.0"), "{refused}");
         assert!(refused.contains("cargo update burn --precise 0.22.1"));

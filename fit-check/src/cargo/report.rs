@@ -6,18 +6,19 @@ use std::collections::HashMap;
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
 use estimator::{
-    Account, Bytes, CardSpec, Ending, Parameters, Runtime, Simulated, kernel_name, replay,
+    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, kernel_name, replay,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ask::Card;
 use crate::report::{GpuName, SCHEMA, Verdict};
+use crate::resolve::Card;
 
 /// How many kinds of buffers are shown.
 const SHOWN: usize = 10;
 
 /// The answer of `cargo fit-check`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ProgramReport {
     /// Version of this interface.
     pub schema: u32,
@@ -26,7 +27,7 @@ pub struct ProgramReport {
     /// Simulated runtime.
     pub runtime: Runtime,
     /// Why nothing more was recorded.
-    pub ending: Ending,
+    pub ending: Outcome,
     /// Kernels that were launched in all.
     pub launches: usize,
     /// The steps that were recognized; none where no two in a row were the same.
@@ -36,13 +37,13 @@ pub struct ProgramReport {
     /// What it takes.
     pub peak: Peak,
     /// What is in use at the peak, by size and by the kernel that first wrote it; the most first.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldBuffers>,
     /// Card by card.
     pub cards: Vec<Verdict>,
 }
 
 /// Equal training steps in a row, the last that were recorded.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Steps {
     /// How many.
     pub count: usize,
@@ -53,7 +54,7 @@ pub struct Steps {
 }
 
 /// What a program takes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Peak {
     /// The most bytes in use at once.
     pub live_bytes: Bytes,
@@ -66,8 +67,8 @@ pub struct Peak {
 }
 
 /// Buffers of one size that one kernel wrote.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct HeldBuffers {
     /// All of them.
     pub bytes: Bytes,
     /// How many.
@@ -79,15 +80,15 @@ pub struct Held {
 }
 
 impl ProgramReport {
-    /// Of the program `name`, from its `account` of what it did on a card like `spec`.
-    pub fn new(name: &str, spec: &CardSpec, cards: &[Card], account: Account) -> Self {
-        let recording = account.recording;
+    /// Of the program `name`, from its `run_report` of what it did on a card like `device`.
+    pub fn new(name: &str, device: &DeviceSpec, cards: &[Card], run_report: RunReport) -> Self {
+        let recording = run_report.recording;
         let bytes = |buffer| recording.buffer(buffer).bytes;
-        let reserved = replay(spec, &recording, bytes).reserved;
+        let reserved = replay(device, &recording, bytes).reserved;
         let timeline = Timeline::of(&recording);
         let position = timeline.peak(&recording).map_or(0, |peak| peak.position);
-        let steps = account.steps.first().map(|step| Steps {
-            count: account.steps.len(),
+        let steps = run_report.steps.first().map(|step| Steps {
+            count: run_report.steps.len(),
             launches: launches(&recording.events[step.clone()]),
             live_bytes: (step.start..recording.events.len())
                 .map(|position| timeline.live(position))
@@ -95,22 +96,23 @@ impl ProgramReport {
                 .unwrap_or_default(),
         });
         let simulated = Simulated {
+            spec: device.clone(),
             recording: recording.clone(),
             parameters: Parameters::default(),
             reserved,
             first_run: None,
             choices: Vec::new(),
         };
-        let required = simulated.required(spec);
+        let required = simulated.required();
         let cards = cards.iter();
         Self {
             schema: SCHEMA,
             program: name.into(),
-            runtime: spec.runtime,
-            ending: account.ending,
+            runtime: device.runtime,
+            ending: run_report.ending,
             launches: launches(&recording.events),
             steps,
-            tuned: account.tuned,
+            tuned: run_report.tuned,
             peak: Peak {
                 live_bytes: timeline.most(),
                 reserved_bytes: reserved,
@@ -138,14 +140,14 @@ fn launches(events: &[Event]) -> usize {
 fn next_kernel(recording: &Recording, position: usize) -> Option<String> {
     let mut events = recording.events.iter().skip(position);
     events.find_map(|event| match event {
-        Event::Launch(launch) => Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
+        Event::Launch(launch) => Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
         _ => None,
     })
 }
 
 /// Whether the recorded calls complete on `card`.
 fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
-    let outcome = replay(&card.spec, recording, |id| recording.buffer(id).bytes);
+    let outcome = replay(&card.device, recording, |id| recording.buffer(id).bytes);
     let reason = outcome.failure.map(|failure| {
         let bytes = recording.buffer(failure.buffer).bytes;
         let writer = writer(recording, Lifetimes::of(recording).get(failure.buffer));
@@ -155,27 +157,27 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
             writer.unwrap_or_default()
         )
     });
-    let available = card.spec.available().unwrap_or(Bytes(u64::MAX));
+    let available = card.device.available().unwrap_or(Bytes(u64::MAX));
     Verdict {
         gpu: GpuName::new(card),
         fits: outcome.completed(),
         headroom_bytes: available.signed_difference(required),
         reason,
         first_run_fits: None,
-        behind_fits: None,
+        lag_fits: None,
     }
 }
 
 /// The kernel that first wrote a buffer with this lifetime.
 fn writer(recording: &Recording, life: Lifetime) -> Option<String> {
     match &recording.events[life.first_written?] {
-        Event::Launch(launch) => Some(kernel_name(recording.kernels[launch.kernel.0 as usize])),
+        Event::Launch(launch) => Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
         _ => None,
     }
 }
 
 /// What is in use right after the event at `position`.
-fn held(recording: &Recording, position: usize) -> Vec<Held> {
+fn held(recording: &Recording, position: usize) -> Vec<HeldBuffers> {
     let lifetimes = Lifetimes::of(recording);
     let mut kinds: HashMap<(Bytes, Option<String>), usize> = HashMap::new();
     for buffer in Timeline::buffers(recording, &lifetimes, position) {
@@ -185,7 +187,7 @@ fn held(recording: &Recording, position: usize) -> Vec<Held> {
     }
     let kinds = kinds.into_iter();
     let mut held: Vec<_> = kinds
-        .map(|((each, written_by), count)| Held {
+        .map(|((each, written_by), count)| HeldBuffers {
             bytes: each * count as u64,
             count,
             each_bytes: each,
@@ -208,7 +210,7 @@ mod tests {
         let mut recording = Recording::default();
         recording
             .kernels
-            .push("some_crate::matmul::matmul_entry<f32>");
+            .push("some_crate::matmul::matmul_entry<f32>".into());
         let mut buffers = Vec::new();
         for bytes in [100, 100, 100, 70] {
             let buffer = recording.add_buffer(Bytes(bytes), false);
@@ -217,7 +219,7 @@ mod tests {
         }
         recording.add_launch(KernelId(0), None, &[], &buffers[..2]);
         let held = held(&recording, recording.events.len() - 1);
-        let of = |bytes, count, each, writer: Option<&str>| Held {
+        let of = |bytes, count, each, writer: Option<&str>| HeldBuffers {
             bytes: Bytes(bytes),
             count,
             each_bytes: Bytes(each),

@@ -5,12 +5,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
-use estimator::{Account, Assignment, CardSpec, Ending};
+use estimator::{Outcome, RunConfig, RunReport};
 use wait_timeout::ChildExt;
 
-use super::cli::Program;
+use super::request::ProgramRequest;
 use crate::interrupt;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// How long a program may be busy before it uses the card, and with writing down what happened.
 const GRACE: Duration = Duration::from_secs(60);
@@ -19,76 +19,71 @@ const GRACE: Duration = Duration::from_secs(60);
 /// built with: `burn-dispatch` 0.22.1, `src/device.rs`.
 const BURN_DEVICE: (&str, &str) = ("BURN_DEVICE", "rocm");
 
-/// Runs `program` on a card like `spec` until there were so many equal `steps`, or until it ends
-/// or `patience` does.
+/// Runs `program` on the device of `request` until there were as many equal steps as that wants, or until the
+/// program ends or the time does.
 ///
 /// # Errors
 ///
 /// It fails, or does not use the card.
-pub fn run(
-    program: &Path,
-    spec: &CardSpec,
-    steps: usize,
-    patience: Duration,
-    raw: &Program,
-) -> anyhow::Result<Account> {
+pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport> {
+    let timeout = request.timeout;
     let folder = tempfile::tempdir().context("no folder for the recording")?;
-    let assignment = Assignment {
-        card: spec.clone(),
-        steps,
-        seconds: patience.as_secs(),
-        account: folder.path().join("account"),
+    let run_config = RunConfig {
+        device: request.device.clone(),
+        steps: request.steps,
+        seconds: timeout.as_secs(),
+        run_report: folder.path().join("run-report"),
     };
-    let complaints = folder.path().join("complaints");
+    let stderr = folder.path().join("stderr");
     let output = || -> anyhow::Result<Stdio> {
-        Ok(match raw.output.quiet {
+        Ok(match request.quiet {
             // Shown only if something is wrong.
             true => Stdio::from(
                 std::fs::OpenOptions::new()
                     .create(true)
                     .append(true)
-                    .open(&complaints)?,
+                    .open(&stderr)?,
             ),
             // stdout is for the answer.
             false => Stdio::from(std::io::stderr()),
         })
     };
     let mut child = Command::new(program)
-        .args(&raw.args)
-        .env(Assignment::VARIABLE, assignment.to_text())
+        .args(&request.args)
+        .env(RunConfig::VARIABLE, run_config.to_text())
         .env(BURN_DEVICE.0, BURN_DEVICE.1)
         .stdout(output()?)
         .stderr(output()?)
         .spawn()
         .with_context(|| format!("{} cannot be started", program.display()))?;
-    let status = wait(&mut child, patience + GRACE)?;
+    let status = wait(&mut child, timeout + GRACE)?;
     if interrupt::requested() {
-        return Err(Trouble::new("interrupted").into());
+        return Err(UserError::new("interrupted").into());
     }
-    let account = match assignment.account.is_file() {
-        true => Some(Account::read(&assignment.account)?),
+    let run_report = match run_config.run_report.is_file() {
+        true => Some(RunReport::read(&run_config.run_report)?),
         false => None,
     };
-    let enough = account
+    let enough = run_report
         .as_ref()
-        .is_some_and(|it| it.ending != Ending::Program);
+        .is_some_and(|it| it.ending != Outcome::Program);
     match status {
         Some(status) if !status.success() && !enough => {
-            if raw.output.quiet {
-                anstream::eprint!("{}", std::fs::read_to_string(&complaints)?);
+            if request.quiet {
+                anstream::eprint!("{}", std::fs::read_to_string(&stderr)?);
             }
             Err(failed(status).into())
         }
-        _ => match account.filter(|account| !account.recording.buffers.is_empty()) {
-            Some(account) => Ok(account),
-            None => Err(unused(status.is_none(), patience).into()),
+        _ => match run_report.filter(|run_report| !run_report.recording.buffers.is_empty()) {
+            Some(run_report) => Ok(run_report),
+            None => Err(unused(status.is_none(), timeout).into()),
         },
     }
 }
 
 /// How it ended; none if it had to be ended.
-fn wait(child: &mut Child, patience: Duration) -> anyhow::Result<Option<ExitStatus>> {
-    let status = child.wait_timeout(patience)?;
+fn wait(child: &mut Child, timeout: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let status = child.wait_timeout(timeout)?;
     if status.is_none() {
         child.kill()?;
         child.wait()?;
@@ -96,22 +91,22 @@ fn wait(child: &mut Child, patience: Duration) -> anyhow::Result<Option<ExitStat
     Ok(status)
 }
 
-fn failed(status: ExitStatus) -> Trouble {
-    Trouble::new(format!("the program failed: {status}")).hint(
+fn failed(status: ExitStatus) -> UserError {
+    UserError::new(format!("the program failed: {status}")).hint(
         "what it said is above. Every value that it reads from a simulated card is zero; \
          its files and its working folder are its own",
     )
 }
 
-fn unused(ended: bool, patience: Duration) -> Trouble {
+fn unused(ended: bool, timeout: Duration) -> UserError {
     let error = match ended {
         true => format!(
             "the program did nothing on the simulated card within {} s",
-            (patience + GRACE).as_secs()
+            (timeout + GRACE).as_secs()
         ),
         false => "the program ended and did nothing on the simulated card".into(),
     };
-    Trouble::new(error).hint(
+    UserError::new(error).hint(
         "take the device from `Device::default()`, which is the simulated card here; a program \
          that names another device, such as `Device::cuda(0)`, gets that one",
     )

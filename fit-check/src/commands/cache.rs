@@ -1,15 +1,17 @@
 //! Answers that are kept between calls.
 
 use anyhow::Context;
+use estimator::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::FITS;
 use crate::cache::{Cache, Contents};
 use crate::cli;
-use crate::output::{self, Report, Sheet};
+use crate::output::{self, Report, Table, column};
 
 /// The answer of `cache`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CacheReport {
     /// The folder; none on a system that has no folder for it.
     pub folder: Option<String>,
@@ -40,7 +42,7 @@ pub fn run(raw: &cli::Cache) -> anyhow::Result<u8> {
 }
 
 impl Report for CacheReport {
-    fn page(&self) -> String {
+    fn terminal(&self) -> String {
         let Contents { entries, bytes } = self.contents;
         let answers = match entries {
             1 => "1 answer".to_string(),
@@ -54,15 +56,16 @@ impl Report for CacheReport {
         }
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
-        vec![Sheet {
+    fn tables(&self) -> Vec<Table> {
+        let names = ["folder", "answers", "bytes", "cleared"];
+        vec![Table {
             title: String::new(),
-            header: Sheet::header(["folder", "answers", "bytes", "cleared"]),
+            columns: names.map(|name| column(name, name)).into(),
             rows: vec![vec![
-                self.folder.clone().unwrap_or_default(),
-                self.contents.entries.to_string(),
-                self.contents.bytes.to_string(),
-                self.cleared.to_string(),
+                self.folder.clone().into(),
+                self.contents.entries.into(),
+                Bytes(self.contents.bytes).into(),
+                self.cleared.into(),
             ]],
         }]
     }

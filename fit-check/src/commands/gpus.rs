@@ -4,15 +4,15 @@ use estimator::{Gpu, Tuning};
 use strum::VariantNames;
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::ask::{self, Batch};
 use crate::cli;
-use crate::fits::{FitsReport, fitting};
+use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::lower_bound::need_network;
+use crate::model_source;
 use crate::output;
-use crate::own;
 use crate::progress::Progress;
-use crate::report::{Asked, GpuReport};
-use crate::trouble::Trouble;
+use crate::report::{GpuReport, JobInfo};
+use crate::resolve::{self, Batch};
+use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
@@ -20,12 +20,12 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
         return fits(raw, model);
     }
     if raw.batch.is_some() || raw.tokens.is_some() {
-        return Err(Trouble::new("a batch is nothing that a card has")
+        return Err(UserError::new("a batch is nothing that a card has")
             .hint("add --fits MODEL to see the cards on which its training step fits")
             .into());
     }
     let cards: Vec<GpuReport> = match &raw.card {
-        Some(name) => vec![GpuReport::from(Gpu::find(name).map_err(Trouble::from)?)],
+        Some(name) => vec![GpuReport::from(Gpu::find(name).map_err(UserError::from)?)],
         None => Gpu::all().iter().map(GpuReport::from).collect(),
     };
     output::check(&raw.output)?;
@@ -35,23 +35,23 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
-    let (model, origin) = own::find(name)?;
+    let (model, origin) = model_source::find(name)?;
     need_network(&model, &origin, "gpus --fits")?;
     let batch = Batch {
         samples: raw.batch.as_deref(),
         tokens: raw.tokens.as_deref(),
     };
-    let job = ask::training_job(&model, &raw.step, batch)?;
-    let runtime = ask::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
+    let job = resolve::training_job(&model, &raw.step, batch)?;
+    let runtime = resolve::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1);
     progress.at(&format!("training {name} on cards of every kind"));
-    let (cards, not_told) = fitting(&model, &job, runtime);
+    let (cards, undetermined) = fitting_gpus(&model, &job, runtime);
     progress.done();
     let report = FitsReport {
-        asked: Asked::of(&model, &job, runtime, Tuning::Warm, Some(job.batch)),
+        asked: JobInfo::of(&model, &job, runtime, Tuning::Warm, Some(job.batch)),
         cards,
-        not_told,
+        undetermined,
     };
     output::write(&report, &raw.output)?;
     Ok(match report.cards.is_empty() {

@@ -1,23 +1,23 @@
 //! The zoo: variants, parameters, defaults, sources.
 
-use model_zoo::{Miniature, Variant};
+use model_zoo::{TinyModel, Variant};
 
 use super::FITS;
 use crate::cli;
 use crate::output;
 use crate::report::ModelReport;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The published network called `name`.
-fn published(name: &str) -> Result<Variant, Trouble> {
-    match model_zoo::find_miniature(name) {
+fn published(name: &str) -> Result<Variant, UserError> {
+    match model_zoo::find_tiny(name) {
         None => Ok(model_zoo::find(name)?),
-        Some(Miniature { name, of, .. }) => {
+        Some(TinyModel { name, of, .. }) => {
             let error = format!(
                 "{name} is not published: it is {} made small, for `verify`",
                 of.name
             );
-            Err(Trouble::new(error).hint(format!("fit-check models {}", of.name)))
+            Err(UserError::new(error).hint(format!("fit-check models {}", of.name)))
         }
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
-use crate::ask::{self, Card};
 use crate::cli;
-use crate::counting_driver::{self, CardUsage, CountingDriver, Ended, RunReport};
+use crate::counting_driver::{self, CardUsage, CountingDriver, Ended, ProgramMemoryReport};
 use crate::output::file::File;
 use crate::report::{GpuName, SCHEMA};
-use crate::trouble::Trouble;
+use crate::resolve::{self, Card};
+use crate::user_error::UserError;
 use crate::{interrupt, output};
 
 /// Runs the command.
@@ -21,13 +21,13 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         otherwise: "leave it out",
     });
     html.as_ref().map_or(Ok(()), File::check)?;
-    let timeout = Duration::from_secs(ask::count("--timeout", &raw.timeout)? as u64);
+    let timeout = Duration::from_secs(resolve::count("--timeout", &raw.timeout)? as u64);
     let cards = cards(raw)?;
     let (program, arguments) = raw
         .command
         .split_first()
-        .ok_or_else(|| Trouble::new("run needs a program"))?;
-    let specs: Vec<_> = cards.iter().map(|card| card.spec.clone()).collect();
+        .ok_or_else(|| UserError::new("run needs a program"))?;
+    let specs: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
     let driver = CountingDriver::new(&specs, Duration::ZERO)?;
     interrupt::watch()?;
     let program = Path::new(program);
@@ -37,7 +37,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         let usage = journal.usage(index)?;
         Some(CardUsage::new(GpuName::new(card), usage))
     });
-    let report = RunReport {
+    let report = ProgramMemoryReport {
         schema: SCHEMA,
         program: program.display().to_string(),
         ended,
@@ -62,7 +62,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
 }
 
 /// The cards that were named, in the order of their indices.
-fn cards(raw: &cli::Run) -> Result<Vec<Card>, Trouble> {
+fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
     let cards = cli::Cards {
         runtime: estimator::Runtime::Cuda.to_string(),
         tuning: estimator::Tuning::Cold.to_string(),
@@ -72,32 +72,32 @@ fn cards(raw: &cli::Run) -> Result<Vec<Card>, Trouble> {
     for name in &raw.gpu {
         let gpu = estimator::Gpu::find(name)?;
         if !gpu.is_driven_by(estimator::Runtime::Cuda) {
-            return Err(Trouble::new(format!("{} has no CUDA", gpu.name)).hint(
+            return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
                 "run is for NVIDIA's cards; `fit-check gpus` lists them, `cargo fit-check` runs a program on any card",
             ));
         }
     }
-    let cards = ask::cards(&cards, &raw.gpu, estimator::Runtime::Cuda)?;
+    let cards = resolve::cards(&cards, &raw.gpu, estimator::Runtime::Cuda)?;
     match cards.is_empty() {
-        true => Err(Trouble::new("run needs a card with a size").hint(
+        true => Err(UserError::new("run needs a card with a size").hint(
             "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",
         )),
         false => Ok(cards),
     }
 }
 
-fn unused(report: &RunReport) -> Trouble {
+fn unused(report: &ProgramMemoryReport) -> UserError {
     let error = match report.ended {
         Ended::Exited(0) => "it used no CUDA device".to_string(),
         ended => format!("it {ended} and used no CUDA device"),
     };
-    Trouble::new(format!("{}: {error}", report.program)).hint(
+    UserError::new(format!("{}: {error}", report.program)).hint(
         "build the program with burn's feature `cuda` and have it use `Device::cuda(0)`, or set BURN_DEVICE=cuda; `cargo fit-check` needs neither",
     )
 }
 
-fn stopped(report: &RunReport) -> Trouble {
-    Trouble::new(format!("the program {}", report.ended)).hint(match report.ended {
+fn stopped(report: &ProgramMemoryReport) -> UserError {
+    UserError::new(format!("the program {}", report.ended)).hint(match report.ended {
         Ended::TimedOut(_) => {
             "the figures are those until then; --timeout SECONDS gives it longer, and few training steps are enough"
         }

@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use super::FITS;
 use crate::cli::{self, Cli};
 use crate::output;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Prints the script with which a shell completes what is typed.
 pub fn completions(raw: &cli::Completions) -> anyhow::Result<u8> {
@@ -43,8 +43,8 @@ fn program() -> Command {
         .subcommands(shown.cloned())
 }
 
-fn unknown(name: &str, program: &Command) -> Trouble {
+fn unknown(name: &str, program: &Command) -> UserError {
     let names: Vec<_> = program.get_subcommands().map(Command::get_name).collect();
-    Trouble::new(format!("`{name}` is no command of fit-check"))
+    UserError::new(format!("`{name}` is no command of fit-check"))
         .hint(format!("its commands are {}", names.join(", ")))
 }

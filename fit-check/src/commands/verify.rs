@@ -7,29 +7,29 @@ mod limit;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use estimator::{Bytes, CardSpec, Runtime, Tuning};
-use model_zoo::Job;
+use estimator::{Bytes, DeviceSpec, Runtime, Tuning};
+use model_zoo::{Job, Request};
 use strum::VariantNames;
 
 use super::{FITS, UNKNOWN};
-use crate::ask::{self, Batch};
 use crate::cli;
 use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
+use crate::model_source::{self, AnyModel};
 use crate::output;
-use crate::own::{self, Subject};
 use crate::progress::Progress;
 use crate::records;
-use crate::report::Asked;
+use crate::report::JobInfo;
+use crate::resolve::{self, Batch};
 use crate::step::STEPS;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
-    let patience = Duration::from_secs(ask::count("--timeout", &raw.timeout)? as u64);
+    let timeout = resolve::seconds("--timeout", &raw.timeout)?;
     if raw.list {
-        let found = measure::list(patience)?;
+        let found = measure::list(timeout)?;
         output::write(&found, &raw.output)?;
         return Ok(if found.is_empty() { UNKNOWN } else { FITS });
     }
@@ -42,7 +42,7 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     });
     record.as_deref().map(records::check).transpose()?;
     let budget = device::budget(raw)?;
-    let proof = Proof::new(raw, budget, record, patience)?;
+    let proof = Verification::new(raw, budget, record, timeout)?;
     match raw.max_batch {
         true => limit::run(&proof, budget, raw),
         false => fit::run(&proof, tolerance, raw),
@@ -50,16 +50,13 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
 }
 
 /// A job that is to be proved on a device.
-struct Proof {
-    model: Subject,
+struct Verification {
+    model: AnyModel,
     /// The model, as it was typed.
     typed: String,
     job: Job,
     setup: Setup,
     opened: Opened,
-    /// The job as it was typed, for the process that trains.
-    step: cli::Step,
-    /// Weights that are put into its network first.
     /// Whether the process that trains has tuned its kernels before.
     tuning: Tuning,
     /// Where the outcome is kept.
@@ -72,7 +69,7 @@ struct Proof {
 const SLOW_TUNING: &str = "note: burn's tuner runs every candidate of every kernel, which takes minutes where the \
 processor plays the GPU; a build with `--no-default-features` does not tune and takes seconds";
 
-impl Proof {
+impl Verification {
     fn new(
         raw: &cli::Verify,
         budget: Option<Bytes>,
@@ -80,10 +77,10 @@ impl Proof {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let device = raw.device.parse()?;
-        let tuning = ask::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
+        let tuning = resolve::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
         let driver = device::driver(raw, device)?;
         let Some(model) = &raw.model else {
-            return Err(Trouble::new("verify needs a model").into());
+            return Err(UserError::new("verify needs a model").into());
         };
         let batch = match raw.max_batch {
             true => Batch::default(),
@@ -93,9 +90,9 @@ impl Proof {
             },
         };
         let typed = model.clone();
-        let (model, origin) = own::find(&typed)?;
+        let (model, origin) = model_source::find(&typed)?;
         need_network(&model, &origin, "verify")?;
-        let job = ask::training_job(&model, &raw.step, batch)?;
+        let job = resolve::training_job(&model, &raw.step, batch)?;
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
         let (setup, opened) = driver.open(device, budget, timeout)?;
@@ -111,7 +108,6 @@ impl Proof {
             model,
             typed,
             job,
-            step: raw.step.clone(),
             tuning,
             record,
             progress,
@@ -123,20 +119,18 @@ impl Proof {
     }
 
     /// A simulated card like the device, of which as much is free.
-    fn card(&self) -> CardSpec {
-        let card = CardSpec {
-            tuning: self.tuning,
-            ..self.opened.description.card(self.runtime())
-        };
-        match (card.total, self.opened.free) {
-            (Some(total), Some(free)) => card.with_memory(total, total.saturating_sub(free)),
-            _ => card,
+    fn device(&self) -> DeviceSpec {
+        let description = &self.opened.description;
+        let device = description.spec(self.runtime()).with_tuning(self.tuning);
+        match (device.card.total, self.opened.free) {
+            (Some(total), Some(free)) => device.with_memory(total, total.saturating_sub(free)),
+            _ => device,
         }
     }
 
     /// What is asked of it, with its batch or without.
-    fn asked(&self, batch: Option<usize>) -> Asked {
-        Asked::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
+    fn asked(&self, batch: Option<usize>) -> JobInfo {
+        JobInfo::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
     }
 
     /// Trains a batch on the device. `limit` is the most memory that its process may take.
@@ -149,8 +143,10 @@ impl Proof {
     ) -> anyhow::Result<Measurement> {
         let training = Training {
             model: self.typed.clone(),
-            step: self.step.clone(),
-            batch: batch as usize,
+            request: Request {
+                batch: Some(batch as usize),
+                ..self.job.request()
+            },
             mode,
             sampled,
             limit,

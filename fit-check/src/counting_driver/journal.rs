@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use estimator::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Allocations, releases and refusals, in the order in which they happened.
@@ -30,14 +31,14 @@ struct Entry {
     process: u64,
     thread: u64,
     card: usize,
-    moment: Moment,
+    moment: CallPosition,
     bytes: Bytes,
     used: Bytes,
 }
 
 /// When something happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Moment {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct CallPosition {
     /// Calls of the driver until then.
     pub calls: u64,
     /// Kernels launched until then.
@@ -47,7 +48,7 @@ pub struct Moment {
 }
 
 /// An allocation that the program did not get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Refusal {
     /// What it asked for.
     pub bytes: Bytes,
@@ -55,7 +56,7 @@ pub struct Refusal {
     pub used_bytes: Bytes,
     /// When.
     #[serde(flatten)]
-    pub moment: Moment,
+    pub moment: CallPosition,
 }
 
 /// What a program took of one card.
@@ -64,7 +65,7 @@ pub struct Usage {
     /// The most at once.
     pub peak_bytes: Bytes,
     /// When that was first so.
-    pub peak_at: Moment,
+    pub peak_at: CallPosition,
     /// What it had when it ended.
     pub end_bytes: Bytes,
     /// Allocations that it got.
@@ -161,7 +162,7 @@ impl Entry {
             process: next()?,
             thread: next()?,
             card: next()? as usize,
-            moment: Moment {
+            moment: CallPosition {
                 calls: next()?,
                 launches: next()?,
                 milliseconds: next()?,

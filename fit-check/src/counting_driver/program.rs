@@ -6,15 +6,16 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wait_timeout::ChildExt;
 
 use super::CountingDriver;
 use crate::interrupt;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "what")]
 pub enum Ended {
     /// By itself, with this status.
@@ -143,17 +144,17 @@ fn ended(status: ExitStatus) -> Ended {
     Ended::Exited(status.code().unwrap_or(-1))
 }
 
-fn cannot_start(program: &Path, error: &std::io::Error) -> Trouble {
+fn cannot_start(program: &Path, error: &std::io::Error) -> UserError {
     let name = program.display();
     match error.kind() {
-        std::io::ErrorKind::NotFound => Trouble::new(format!("there is no program `{name}`")).hint(
+        std::io::ErrorKind::NotFound => UserError::new(format!("there is no program `{name}`")).hint(
             "name a program that is built, as you would start it: target/release/train, for instance",
         ),
         std::io::ErrorKind::PermissionDenied => {
-            Trouble::new(format!("`{name}` may not be executed"))
+            UserError::new(format!("`{name}` may not be executed"))
                 .hint("name a program that is built; a script needs `chmod +x`")
         }
-        _ => Trouble::new(format!("`{name}` cannot be started: {error}"))
+        _ => UserError::new(format!("`{name}` cannot be started: {error}"))
             .hint("name a program that was built for this machine"),
     }
 }

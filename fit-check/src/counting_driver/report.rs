@@ -1,14 +1,15 @@
 //! What `run` answers.
 
 use estimator::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Ended, Moment, Refusal, Usage};
+use super::{CallPosition, Ended, Refusal, Usage};
 use crate::report::GpuName;
 
 /// What a program took of cards that do not exist.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunReport {
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct ProgramMemoryReport {
     /// Version of this interface.
     pub schema: u32,
     /// The program, as it was typed.
@@ -19,7 +20,7 @@ pub struct RunReport {
     pub cards: Vec<CardUsage>,
 }
 
-impl RunReport {
+impl ProgramMemoryReport {
     /// Whether every allocation was made in the end.
     pub fn fits(&self) -> bool {
         self.cards.iter().all(|usage| usage.fits)
@@ -27,7 +28,7 @@ impl RunReport {
 }
 
 /// What a program took of one card.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CardUsage {
     /// The card.
     pub gpu: GpuName,
@@ -36,7 +37,7 @@ pub struct CardUsage {
     /// The most that the program took of the card's memory at once, without what its process costs.
     pub peak_bytes: Bytes,
     /// When that was first so.
-    pub peak_at: Moment,
+    pub peak_at: CallPosition,
     /// What it had of it when it ended.
     pub end_bytes: Bytes,
     /// What the peak leaves of the card, beside what a process costs.

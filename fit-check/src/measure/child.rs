@@ -6,17 +6,17 @@ use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
 use estimator::{Bytes, DeviceDescription, Tuning, pools_of};
-use model_zoo::{Job, Model, Unwatched};
+use model_zoo::{Job, Model, NoopObserver};
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
-use super::watch::Watch;
-use super::{Mode, Opened, Said, Task, Training, process};
-use crate::again;
-use crate::ask::{self, Batch};
-use crate::own::{self, Subject};
+use super::observer::DeviceObserver;
+use super::{Message, Mode, Opened, Task, Training, process};
+use crate::child_process;
+use crate::model_source::{self, AnyModel};
 use crate::step::{STEPS, training_device};
+use crate::user_error::UserError;
 
 /// Does what the task on stdin says, and ends when whoever gave it goes away.
 ///
@@ -24,14 +24,14 @@ use crate::step::{STEPS, training_device};
 ///
 /// The task cannot be read or done; what the device does wrong is said on stdout instead.
 pub fn run() -> anyhow::Result<()> {
-    let task: Task = again::task()?;
+    let task: Task = child_process::task()?;
     std::panic::set_hook(Box::new(|panic| {
-        say(&Said::Failed(message(panic)));
+        send(&Message::Failed(message(panic)));
         // burn's other threads would wait for the one that is gone.
         std::process::exit(1);
     }));
     match task {
-        Task::List => say(&Said::Found(devices::list())),
+        Task::List => send(&Message::Found(devices::list())),
         Task::Probe(name) => {
             open(name, Driver::load().as_ref());
         }
@@ -54,7 +54,7 @@ pub fn run() -> anyhow::Result<()> {
             }
         }
     }
-    say(&Said::Done);
+    send(&Message::Done);
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
         Some((device, description))
     });
     let Some((device, description)) = described else {
-        say(&Said::NoDevice);
+        send(&Message::NoDevice);
         return None;
     };
     let version = driver.and_then(Driver::version);
@@ -75,7 +75,7 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
         free: driver.and_then(|driver| driver.free(&description.name)),
         description,
     };
-    say(&Said::Device(Box::new(opened.clone())));
+    send(&Message::Device(Box::new(opened.clone())));
     Some((device, opened))
 }
 
@@ -84,17 +84,10 @@ fn train(
     mut device: Device,
     whole: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
-    let (model, _) = own::find(&training.model)?;
-    let job = ask::training_job(
-        &model,
-        &training.step,
-        Batch {
-            samples: Some(&training.batch.to_string()),
-            tokens: None,
-        },
-    )?;
+    let (model, _) = model_source::find(&training.model)?;
+    let job = training.request.resolve(&model).map_err(UserError::from)?;
     if let Err(refused) = device.configure(job.precision.float_type()) {
-        say(&Said::Failed(refused.to_string()));
+        send(&Message::Failed(refused.to_string()));
         return Ok(());
     }
     let _dry_run = (training.mode == Mode::DryRun).then(DryRun::new);
@@ -106,11 +99,11 @@ fn train(
         Tuning::Warm if cfg!(feature = "autotune") => tune(&model, &job, &device),
         _ => Pools::default(),
     };
-    let mut watch = Watch::new(device.clone(), left, training.sampled, whole, |mark| {
-        say(&Said::Mark(Box::new(mark)));
+    let mut watch = DeviceObserver::new(device.clone(), left, training.sampled, whole, |mark| {
+        send(&Message::Mark(Box::new(mark)));
     });
     if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
-        say(&Said::Failed(failed.0));
+        send(&Message::Failed(failed.0));
     }
     Ok(())
 }
@@ -118,10 +111,10 @@ fn train(
 /// Runs the step once, so that burn's tuner knows its kernels, and gives back what that took. It is run
 /// from a thread of its own: CubeCL has pools for each, so those of this one are still empty. Says what
 /// the other's hold all the same: burn keeps some of what a program has let go until its next step.
-fn tune(model: &Subject, job: &Job, device: &Device) -> Pools {
+fn tune(model: &AnyModel, job: &Job, device: &Device) -> Pools {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let Ok(()) = model.train(job, device, STEPS, &mut Unwatched);
+            let Ok(()) = model.train(job, device, STEPS, &mut NoopObserver);
         });
     });
     let _ = device.sync();
@@ -133,8 +126,8 @@ fn tune(model: &Subject, job: &Job, device: &Device) -> Pools {
 /// somebody to hold it for.
 fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
     match ballast::leave(left, free, |bytes| ballast.take(bytes)) {
-        Ok(_) => say(&Said::Holding),
-        Err(failed) => return say(&Said::Failed(failed)),
+        Ok(_) => send(&Message::Holding),
+        Err(failed) => return send(&Message::Failed(failed)),
     }
     loop {
         std::thread::park();
@@ -142,7 +135,7 @@ fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
 }
 
 /// One line on stdout, at once: the process may not live to say another.
-fn say(said: &Said) {
+fn send(said: &Message) {
     if let Ok(line) = serde_json::to_string(said) {
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

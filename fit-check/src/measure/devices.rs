@@ -4,10 +4,11 @@ use std::str::FromStr;
 
 use burn::tensor::{Device, DeviceType};
 use estimator::{DeviceDescription, Runtime};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoEnumIterator, VariantNames};
 
-use crate::trouble::{Trouble, either};
+use crate::user_error::{UserError, either};
 
 /// A runtime of burn that this program can measure with.
 #[derive(
@@ -16,6 +17,7 @@ use crate::trouble::{Trouble, either};
     Debug,
     PartialEq,
     Eq,
+    JsonSchema,
     Serialize,
     Deserialize,
     strum::Display,
@@ -25,7 +27,7 @@ use crate::trouble::{Trouble, either};
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Driven {
+pub enum Backend {
     /// Vulkan, Metal or DX12, with kernels in WGSL.
     Wgpu,
     /// Vulkan, with kernels in SPIR-V.
@@ -39,7 +41,7 @@ pub enum Driven {
     Metal,
 }
 
-impl Driven {
+impl Backend {
     /// What `--device` may name, and the cargo feature that it takes.
     const FEATURES: [&'static str; 3] = ["vulkan", "cuda", "metal"];
 
@@ -71,10 +73,10 @@ impl Driven {
 }
 
 /// A device, as it is named on the command line: `wgpu`, or `wgpu:1` for the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DeviceName {
     /// How burn drives it.
-    pub driven: Driven,
+    pub driven: Backend,
     /// Its place among the devices that are driven so.
     pub index: usize,
 }
@@ -89,25 +91,25 @@ impl std::fmt::Display for DeviceName {
 }
 
 impl FromStr for DeviceName {
-    type Err = Trouble;
+    type Err = UserError;
 
-    fn from_str(text: &str) -> Result<Self, Trouble> {
+    fn from_str(text: &str) -> Result<Self, UserError> {
         let lower = text.to_lowercase();
         let (driven, index) = lower.split_once(':').unwrap_or((&lower, "0"));
-        let unknown = || Trouble::new(format!("`{text}` is no value of --device"));
+        let unknown = || UserError::new(format!("`{text}` is no value of --device"));
         let index = index
             .parse()
             .map_err(|_| unknown().hint("--device is wgpu, or wgpu:1 for the second device"))?;
-        match Driven::from_str(driven) {
+        match Backend::from_str(driven) {
             Ok(driven) => Ok(Self { driven, index }),
-            Err(_) if Driven::FEATURES.contains(&driven) => Err(Trouble::new(format!(
+            Err(_) if Backend::FEATURES.contains(&driven) => Err(UserError::new(format!(
                 "this build cannot measure on {driven}"
             ))
             .hint(format!(
                 "build it with `cargo build --release --features {driven}`; this one has {}",
-                either(Driven::VARIANTS)
+                either(Backend::VARIANTS)
             ))),
-            Err(_) => Err(unknown().hint(format!("--device is {}", either(Driven::VARIANTS)))),
+            Err(_) => Err(unknown().hint(format!("--device is {}", either(Backend::VARIANTS)))),
         }
     }
 }
@@ -121,14 +123,14 @@ impl DeviceName {
     }
 
     /// What helps where there is no such device.
-    pub fn missing(self) -> Trouble {
-        let trouble = Trouble::new(format!("no device for --device {self}"));
+    pub fn missing(self) -> UserError {
+        let error = UserError::new(format!("no device for --device {self}"));
         match self.driven {
             #[cfg(feature = "cuda")]
-            Driven::Cuda => trouble.hint(
+            Backend::Cuda => error.hint(
                 "CUDA needs NVIDIA's driver (libcuda.so.1). Without a GPU, --gpu rtx-3090 trains on CUDA's own runtime with a driver that counts the memory of that card and runs nothing",
             ),
-            _ => trouble.hint(
+            _ => error.hint(
                 "install the driver of your GPU with its Vulkan part; on a machine without a GPU the package mesa-vulkan-drivers brings a software device. `fit-check verify --list` shows what was found",
             ),
         }
@@ -136,7 +138,7 @@ impl DeviceName {
 }
 
 /// A device, for people and records.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// As it names itself.
     pub name: String,
@@ -162,6 +164,7 @@ pub struct DeviceReport {
     Hash,
     PartialOrd,
     Ord,
+    JsonSchema,
     Serialize,
     Deserialize,
     strum::Display,
@@ -239,7 +242,7 @@ fn adapters_of(apis: wgpu::Backends) -> Vec<wgpu::AdapterInfo> {
 
 /// Every device that this program can measure on. Each is opened for it.
 pub(super) fn list() -> Vec<Found> {
-    let found = Driven::iter().flat_map(|driven| {
+    let found = Backend::iter().flat_map(|driven| {
         let devices = Device::enumerate(driven.kind()).into_iter().enumerate();
         devices.filter_map(move |(index, device)| {
             let name = DeviceName { driven, index };
@@ -254,7 +257,7 @@ pub(super) fn list() -> Vec<Found> {
 }
 
 /// A device that was found.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Found {
     /// What `--device` calls it.
     pub device: String,

@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use estimator::Bytes;
 
 use super::{
-    DeviceKind, DeviceName, Ending, Found, Mark, Measurement, Opened, Said, Task, Training,
+    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Opened, Outcome, Task, Training,
 };
-use crate::again;
+use crate::child_process;
 use crate::counting_driver::CountingDriver;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// How long a process that is done may take to end.
-const FAREWELL: Duration = Duration::from_secs(10);
+const EXIT_GRACE: Duration = Duration::from_secs(10);
 
 /// Every device that this program can measure on.
 ///
 /// # Errors
 ///
-/// They could not be listed within `patience`.
-pub fn list(patience: Duration) -> anyhow::Result<Vec<Found>> {
+/// They could not be listed within `timeout`.
+pub fn list(timeout: Duration) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
-    let ending = Process::start(&Task::List, patience, None)?.hear(&mut |said| {
-        if let Said::Found(devices) = said {
+    let ending = Process::start(&Task::List, timeout, None)?.on_message(&mut |said| {
+        if let Message::Found(devices) = said {
             found = devices;
         }
     });
     match ending {
-        Ending::Trained => Ok(found),
+        Outcome::Trained => Ok(found),
         _ => anyhow::bail!("the process that lists the devices {ending}"),
     }
 }
@@ -74,13 +74,13 @@ impl Setup {
     /// # Errors
     ///
     /// The device is not there, does not have so much, or its driver does not say what is free.
-    pub fn hold(&self, left: Bytes) -> anyhow::Result<Held> {
+    pub fn hold(&self, left: Bytes) -> anyhow::Result<MemoryHold> {
         let device = self.device;
         let mut process = self.start(&Task::Hold(device, left))?;
         loop {
             match process.next() {
-                Ok(Said::Holding) => return Ok(Held { _process: process }),
-                Ok(Said::NoDevice) => return Err(device.missing().into()),
+                Ok(Message::Holding) => return Ok(MemoryHold { _process: process }),
+                Ok(Message::NoDevice) => return Err(device.missing().into()),
                 Ok(_) => {}
                 Err(ending) => anyhow::bail!("the process that holds memory of {device} {ending}"),
             }
@@ -96,13 +96,13 @@ impl Setup {
         if let Some(driver) = &self.counting {
             driver.forget()?;
         }
-        let ending = self.start(task)?.hear(&mut |said| match said {
-            Said::Device(device) => opened = Some(*device),
-            Said::Mark(mark) => {
+        let ending = self.start(task)?.on_message(&mut |said| match said {
+            Message::Device(device) => opened = Some(*device),
+            Message::Mark(mark) => {
                 each(&mark);
                 marks.push(*mark);
             }
-            Said::NoDevice => missing = true,
+            Message::NoDevice => missing = true,
             _ => {}
         });
         let device = self.device;
@@ -114,7 +114,7 @@ impl Setup {
                 ending,
             }),
             None if missing => Err(device.missing().into()),
-            None => Err(Trouble::new(format!(
+            None => Err(UserError::new(format!(
                 "the device for --device {device} could not be opened: its process {ending}"
             ))
             .hint("`fit-check verify --list` shows what was found")
@@ -142,17 +142,17 @@ impl Setup {
 }
 
 /// Memory of a device that another process holds until this is dropped.
-pub struct Held {
+pub struct MemoryHold {
     _process: Process,
 }
 
 /// The other process. It does not outlive this value.
 struct Process {
     child: Child,
-    said: Receiver<Said>,
+    said: Receiver<Message>,
     complaints: Option<std::thread::JoinHandle<String>>,
     /// How long it may take in all, and until when that is.
-    patience: Duration,
+    timeout: Duration,
     until: Instant,
     /// Why it failed, in its own words.
     failed: Option<String>,
@@ -163,10 +163,10 @@ struct Process {
 impl Process {
     fn start(
         task: &Task,
-        patience: Duration,
+        timeout: Duration,
         counting: Option<&CountingDriver>,
     ) -> anyhow::Result<Self> {
-        let mut command = again::command("measure")?;
+        let mut command = child_process::command("measure")?;
         command
             .stderr(Stdio::piped())
             // One heap: another for each thread would count as memory of the job.
@@ -175,7 +175,7 @@ impl Process {
             driver.apply(&mut command);
         }
         let mut child = command.spawn()?;
-        again::give(&mut child, task)?;
+        child_process::send_task(&mut child, task)?;
         let (tell, said) = channel();
         let stdout = child.stdout.take();
         std::thread::spawn(move || {
@@ -203,36 +203,36 @@ impl Process {
             child,
             said,
             complaints: Some(complaints),
-            patience,
-            until: Instant::now() + patience,
+            timeout,
+            until: Instant::now() + timeout,
             failed: None,
             done: false,
         })
     }
 
     /// Hears what it says to its end, and how it ended.
-    fn hear(mut self, hear: &mut dyn FnMut(Said)) -> Ending {
+    fn on_message(mut self, on_message: &mut dyn FnMut(Message)) -> Outcome {
         loop {
             match self.next() {
-                Ok(said) => hear(said),
+                Ok(said) => on_message(said),
                 Err(ending) => return ending,
             }
         }
     }
 
     /// What it says next, or how it ended.
-    fn next(&mut self) -> Result<Said, Ending> {
+    fn next(&mut self) -> Result<Message, Outcome> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             match self.said.recv_timeout(left) {
                 // What is said first is the cause.
-                Ok(Said::Failed(what)) => {
+                Ok(Message::Failed(what)) => {
                     self.failed.get_or_insert(what);
                 }
-                Ok(Said::Done) => self.done = true,
+                Ok(Message::Done) => self.done = true,
                 Ok(said) => return Ok(said),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Ending::TimedOut(self.patience.as_secs()));
+                    return Err(Outcome::TimedOut(self.timeout.as_secs()));
                 }
                 // It says no more: it has ended, or is about to.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
@@ -241,8 +241,8 @@ impl Process {
     }
 
     /// How it ended, once it says no more.
-    fn ending(&mut self) -> Ending {
-        let status = wait_timeout::ChildExt::wait_timeout(&mut self.child, FAREWELL);
+    fn ending(&mut self) -> Outcome {
+        let status = wait_timeout::ChildExt::wait_timeout(&mut self.child, EXIT_GRACE);
         let mut complaints = || {
             let text = self.complaints.take().and_then(|thread| thread.join().ok());
             let text = text.unwrap_or_default();
@@ -254,17 +254,17 @@ impl Process {
         };
         match (self.failed.take(), self.done, status) {
             (Some(what), _, _) => failure(what),
-            (None, true, Ok(Some(_) | None)) => Ending::Trained,
+            (None, true, Ok(Some(_) | None)) => Outcome::Trained,
             (None, _, Ok(Some(status))) => {
                 // The process may only end after its stderr does.
                 match (signal(status), complaints()) {
-                    (_, text) if out_of_memory(&text) => Ending::OutOfMemory(text),
-                    (Some(signal), _) => Ending::Killed(signal),
-                    (None, text) if !text.is_empty() => Ending::Failed(text),
-                    (None, _) => Ending::Exited(status.code().unwrap_or_default()),
+                    (_, text) if out_of_memory(&text) => Outcome::OutOfMemory(text),
+                    (Some(signal), _) => Outcome::Killed(signal),
+                    (None, text) if !text.is_empty() => Outcome::Failed(text),
+                    (None, _) => Outcome::Exited(status.code().unwrap_or_default()),
                 }
             }
-            (None, _, _) => Ending::TimedOut(FAREWELL.as_secs()),
+            (None, _, _) => Outcome::TimedOut(EXIT_GRACE.as_secs()),
         }
     }
 }
@@ -276,10 +276,10 @@ impl Drop for Process {
     }
 }
 
-fn failure(what: String) -> Ending {
+fn failure(what: String) -> Outcome {
     match out_of_memory(&what) {
-        true => Ending::OutOfMemory(what),
-        false => Ending::Failed(what),
+        true => Outcome::OutOfMemory(what),
+        false => Outcome::Failed(what),
     }
 }
 

@@ -6,23 +6,23 @@ use std::thread::JoinHandle;
 use burn::tensor::Device;
 use estimator::Bytes;
 
-use super::Sampled;
+use super::Readings;
 
 /// Asks the pools of a device, from a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Most>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Most {
     /// The phase that is going on; none once nobody asks any more.
     phase: Option<usize>,
-    sampled: Sampled,
+    sampled: Readings,
 }
 
-impl Seen {
+impl Most {
     fn of(shared: &Mutex<Self>) -> std::sync::MutexGuard<'_, Self> {
         shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -31,21 +31,21 @@ impl Seen {
 impl Sampler {
     /// Asks the pools of `device`.
     pub(super) fn new(device: Device) -> Self {
-        let seen = Arc::new(Mutex::new(Seen {
+        let seen = Arc::new(Mutex::new(Most {
             phase: Some(0),
-            ..Seen::default()
+            ..Most::default()
         }));
         let shared = seen.clone();
         let thread = std::thread::spawn(move || {
             loop {
-                let asked = Seen::of(&shared).phase;
+                let asked = Most::of(&shared).phase;
                 if asked.is_none() {
                     return;
                 }
                 let Some(usage) = device.memory_pool_usage() else {
                     return;
                 };
-                let mut seen = Seen::of(&shared);
+                let mut seen = Most::of(&shared);
                 // An answer that crossed the end of a phase is of neither.
                 if seen.phase == asked {
                     seen.sampled.most = seen.sampled.most.max(Bytes(usage.bytes_in_use));
@@ -60,8 +60,8 @@ impl Sampler {
     }
 
     /// What was seen in the phase that ends here; `now` is in use at this moment.
-    pub(super) fn take(&self, now: Bytes) -> Sampled {
-        let mut seen = Seen::of(&self.seen);
+    pub(super) fn take(&self, now: Bytes) -> Readings {
+        let mut seen = Most::of(&self.seen);
         seen.phase = seen.phase.map(|phase| phase + 1);
         let mut sampled = std::mem::take(&mut seen.sampled);
         sampled.most = sampled.most.max(now);
@@ -71,7 +71,7 @@ impl Sampler {
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        Seen::of(&self.seen).phase = None;
+        Most::of(&self.seen).phase = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::own::{Comparison, Confidence};
+use crate::model_source::{Comparison, Confidence};
 
 /// `comparison` in indented lines: its confidence, and the first differences of each kind.
 pub fn lines(comparison: &Comparison) -> String {

@@ -1,17 +1,18 @@
-//! For spreadsheets.
+//! For spreadsheets and programs.
 
-use super::Sheet;
+use super::Table;
 
-/// `sheets` as CSV, an empty line between them.
-pub fn render(sheets: &[Sheet]) -> anyhow::Result<String> {
-    let mut parts = Vec::with_capacity(sheets.len());
-    for sheet in sheets {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(sheet.header.iter().map(|name| name.as_bytes()))?;
-        for row in &sheet.rows {
-            writer.write_record(row)?;
-        }
-        parts.push(String::from_utf8(writer.into_inner()?)?);
+/// `table` as CSV: a header with the unit of each column in its name, and numbers.
+pub fn render(table: &Table) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(
+        table
+            .columns
+            .iter()
+            .map(|column| column.csv_name.as_bytes()),
+    )?;
+    for row in &table.rows {
+        writer.write_record(row.iter().map(|cell| cell.csv()))?;
     }
-    Ok(parts.join("\n"))
+    Ok(String::from_utf8(writer.into_inner()?)?)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// A file that is to be written, and the option that names it.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl File<'_> {
     /// # Errors
     ///
     /// It could not.
-    pub fn check(&self) -> Result<(), Trouble> {
+    pub fn check(&self) -> Result<(), UserError> {
         let probe = || match self.target()? {
             // Made beside the file, so that one that is there stays as it is.
             Target::Replaced { path, existing } => partial(&path, existing.as_ref()).map(drop),
@@ -91,9 +91,9 @@ impl File<'_> {
         }
     }
 
-    fn unwritable(&self, why: &io::Error) -> Trouble {
+    fn unwritable(&self, why: &io::Error) -> UserError {
         let (option, otherwise) = (self.option, self.otherwise);
-        Trouble::new(format!("cannot write {}: {why}", self.path.display()))
+        UserError::new(format!("cannot write {}: {why}", self.path.display()))
             .hint(format!("choose another {option}, or {otherwise}"))
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use estimator::Bytes;
 
-use super::page::{BAD, FAINT, TITLE, columns, grouped, styled};
-use super::pages::headline;
-use super::{Report, Sheet};
+use super::job_lines::headline;
+use super::terminal::{BAD, FAINT, TITLE, columns, grouped, styled};
+use super::{Cell, Report, Table, column};
 use crate::lower_bound::{Bound, LowerBound, Part};
 
 impl LowerBound {
@@ -36,24 +36,29 @@ fn verdict(bound: &Bound, at_least: Bytes) -> String {
     }
 }
 
-fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Sheet {
+fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Table {
     let rows = parts.iter().map(|part| {
         vec![
-            part.name.clone(),
-            part.tensors.to_string(),
-            grouped(part.parameters),
-            part.bytes.to_string(),
+            part.name.clone().into(),
+            part.tensors.into(),
+            part.parameters.into(),
+            part.bytes.into(),
         ]
     });
-    Sheet {
+    Table {
         title: title.into(),
-        header: Sheet::header([kind, "tensors", "parameters", "in the file"]),
+        columns: vec![
+            column(kind, kind),
+            column("tensors", "tensors"),
+            column("parameters", "parameters"),
+            column("in the file", "file_bytes"),
+        ],
         rows: rows.collect(),
     }
 }
 
 impl Report for LowerBound {
-    fn page(&self) -> String {
+    fn terminal(&self) -> String {
         let mut page = format!("{}\n\n", headline(&self.asked));
         for bound in &self.cards {
             let _ = writeln!(page, "  {}", verdict(bound, self.at_least_bytes));
@@ -95,18 +100,19 @@ impl Report for LowerBound {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
-        let mut held = Sheet {
+    fn tables(&self) -> Vec<Table> {
+        let mut rows: Vec<Vec<Cell>> = self
+            .rows()
+            .into_iter()
+            .map(|(name, bytes)| vec![name.into(), bytes.into()])
+            .collect();
+        rows.push(vec!["activations".into(), Cell::Missing]);
+        rows.push(vec!["at least".into(), self.at_least_bytes.into()]);
+        let held = Table {
             title: "At least".into(),
-            header: Sheet::header(["category", "bytes"]),
-            rows: Vec::new(),
+            columns: vec![column("category", "category"), column("bytes", "bytes")],
+            rows,
         };
-        for (name, bytes) in self.rows() {
-            held.rows.push(vec![name.into(), bytes.0.to_string()]);
-        }
-        held.rows.push(vec!["activations".into(), "unknown".into()]);
-        held.rows
-            .push(vec!["at least".into(), self.at_least_bytes.0.to_string()]);
         vec![
             held,
             parts("Types", "type", &self.dtypes),

@@ -1,21 +1,30 @@
 //! For issues and pages.
 
-use super::Sheet;
+use super::{Column, Table};
 
-/// `sheets` as Markdown tables.
-pub fn render(sheets: &[Sheet]) -> String {
+/// `tables` as Markdown tables.
+pub fn render(tables: &[Table]) -> String {
     let mut text = String::new();
-    for sheet in sheets {
-        if !sheet.title.is_empty() {
-            text += &format!("### {}\n\n", sheet.title);
+    for table in tables {
+        if !table.title.is_empty() {
+            text += &format!("### {}\n\n", table.title);
         }
-        text += &format!("| {} |\n", sheet.header.join(" | "));
-        text += &format!("|{}\n", "---|".repeat(sheet.header.len()));
-        for row in &sheet.rows {
-            let cells: Vec<_> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            text += &format!("| {} |\n", cells.join(" | "));
+        text += &line(
+            table
+                .columns
+                .iter()
+                .map(|Column { name, .. }| name.to_string()),
+        );
+        text += &format!("|{}\n", "---|".repeat(table.columns.len()));
+        for row in &table.rows {
+            text += &line(row.iter().map(|cell| cell.text().replace('|', "\\|")));
         }
         text.push('\n');
     }
     text
+}
+
+/// A line of a table, with its end.
+pub fn line(cells: impl Iterator<Item = String>) -> String {
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }

@@ -6,15 +6,15 @@ use estimator::Bytes;
 use maud::{Markup, html};
 
 use super::html::document;
-use super::page::{BAD, FAINT, GOOD, TITLE, grouped, indented, styled};
-use super::{Report, Sheet};
-use crate::counting_driver::{CardUsage, Moment, RunReport};
+use super::terminal::{BAD, FAINT, GOOD, TITLE, grouped, indented, styled};
+use super::{Report, Table, column};
+use crate::counting_driver::{CallPosition, CardUsage, ProgramMemoryReport};
 
 /// What must not be forgotten about any of these answers.
 const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too";
 
 /// `after 1,234 kernels, 5.2 s after it opened CUDA`
-fn when(moment: &Moment) -> String {
+fn when(moment: &CallPosition) -> String {
     format!(
         "after {} kernels, {:.1} s after it opened CUDA",
         grouped(moment.launches),
@@ -58,8 +58,8 @@ fn verdict(usage: &CardUsage) -> String {
     }
 }
 
-impl Report for RunReport {
-    fn page(&self) -> String {
+impl Report for ProgramMemoryReport {
+    fn terminal(&self) -> String {
         let mut page = format!(
             "{}: the program {}\n",
             styled(TITLE, &self.program),
@@ -81,38 +81,38 @@ impl Report for RunReport {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
+    fn tables(&self) -> Vec<Table> {
         let rows = self.cards.iter().map(|usage| {
             vec![
-                usage.gpu.name.clone(),
-                usage.fits.to_string(),
-                usage.peak_bytes.0.to_string(),
-                usage.end_bytes.0.to_string(),
-                usage.headroom_bytes.0.to_string(),
-                usage.allocations.to_string(),
-                usage.refused.len().to_string(),
-                usage.made_good.to_string(),
+                usage.gpu.name.clone().into(),
+                usage.fits.into(),
+                usage.peak_bytes.into(),
+                usage.end_bytes.into(),
+                usage.headroom_bytes.into(),
+                usage.allocations.into(),
+                usage.refused.len().into(),
+                usage.made_good.into(),
             ]
         });
-        vec![Sheet {
+        vec![Table {
             title: String::new(),
-            header: Sheet::header([
-                "card",
-                "fits",
-                "peak_bytes",
-                "end_bytes",
-                "headroom_bytes",
-                "allocations",
-                "refused",
-                "made_good",
-            ]),
+            columns: vec![
+                column("card", "card"),
+                column("fits", "fits"),
+                column("peak", "peak_bytes"),
+                column("end", "end_bytes"),
+                column("headroom", "headroom_bytes"),
+                column("allocations", "allocations"),
+                column("refused", "refused"),
+                column("made good", "made_good"),
+            ],
             rows: rows.collect(),
         }]
     }
 }
 
 /// The page for a browser.
-pub(crate) fn html(report: &RunReport) -> String {
+pub(crate) fn html(report: &ProgramMemoryReport) -> String {
     let title = format!("{} on cards that do not exist", report.program);
     let body = html! {
         h1 { (title) }
@@ -120,7 +120,7 @@ pub(crate) fn html(report: &RunReport) -> String {
         @for usage in &report.cards {
             h2 { (usage.gpu.name) }
             p class=(if usage.fits { "good" } else { "bad" }) {
-                strong { (super::pages::plain(&verdict(usage))) }
+                strong { (super::terminal::plain(&verdict(usage))) }
             }
             p { "Peak: " (usage.peak_bytes) ", " (when(&usage.peak_at)) ". At the end: " (usage.end_bytes)
                 ". Refused: " (refusals(usage)) "." }

@@ -1,29 +1,27 @@
 //! Tables of largest batches.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
-use estimator::{Error, Limit};
+use estimator::{Error, Limit, Method};
 use indexmap::IndexMap;
 use maud::html;
 
 use super::html::document;
-use super::page::{BAD, FAINT, columns, grouped, styled};
-use super::pages::burn;
-use super::{Report, Sheet};
+use super::job_lines::burn;
+use super::terminal::{BAD, FAINT, columns, styled};
+use super::{Cell, Report, Table, column};
 use crate::preset::Unit;
-use crate::table::{Cell, Method, Row, TableReport};
+use crate::table::{BatchCell, Row, TableReport};
 
 /// What stands for a cell that Ctrl-C came before.
 const NOT_REACHED: &str = "…";
 
 impl TableReport {
-    /// The text of `cell`, each number as `number` writes it.
-    fn text(&self, row: &Row, cell: &Cell, number: fn(u64) -> String) -> String {
-        match (self.shown(row, cell), &cell.error) {
-            (Some(batch), _) => number(batch),
+    /// The cell of `row` that shows `cell`.
+    fn batch(row: &Row, cell: &BatchCell) -> Cell {
+        match (cell.in_unit(row.unit), &cell.error) {
             (None, Some(Error::Interrupted)) => NOT_REACHED.into(),
-            (None, _) => "-".into(),
+            (batch, _) => batch.into(),
         }
     }
 
@@ -42,29 +40,32 @@ impl TableReport {
         names
     }
 
-    fn sheet(&self, number: fn(u64) -> String) -> Sheet {
+    /// The batches: a row for each model and precision, a column for each card.
+    fn batches(&self) -> Table {
         let first = self.rows.first();
         let names = first.map(|row| self.naming(row)).unwrap_or_default();
-        let names = names.into_iter().map(|(name, _)| Cow::Borrowed(name));
-        let cards = self.cards.iter().map(|card| card.label.clone().into());
-        Sheet {
+        let names = names
+            .into_iter()
+            .map(|(name, _)| column(name, name.replace(' ', "_")));
+        let cards = self.cards.iter().map(|card| {
+            let label = card.label.clone();
+            column(label.clone(), label)
+        });
+        let rows = self.rows.iter().map(|row| {
+            let names = self.naming(row).into_iter().map(|(_, value)| value.into());
+            let cells = row.cells.iter().map(|cell| Self::batch(row, cell));
+            names.chain(cells).collect()
+        });
+        Table {
             title: String::new(),
-            header: names.chain(cards).collect(),
-            rows: self
-                .rows
-                .iter()
-                .map(|row| {
-                    let names = self.naming(row).into_iter().map(|(_, value)| value);
-                    let cells = row.cells.iter().map(|cell| self.text(row, cell, number));
-                    names.chain(cells).collect()
-                })
-                .collect(),
+            columns: names.chain(cards).collect(),
+            rows: rows.collect(),
         }
     }
 
     /// Why there is nothing in a cell: rows, cards, reason. What is the same of several cards,
     /// and then of several rows, is said once.
-    fn empty_cells(&self) -> Sheet {
+    fn empty_cells(&self) -> Vec<[String; 3]> {
         let mut rows: IndexMap<(String, String), Vec<String>> = IndexMap::new();
         for row in &self.rows {
             let mut cards: IndexMap<String, Vec<&str>> = IndexMap::new();
@@ -80,17 +81,12 @@ impl TableReport {
             }
         }
         let rows = rows.into_iter();
-        Sheet {
-            title: "Where there is none".into(),
-            header: Sheet::header(["model and precision", "card", "why"]),
-            rows: rows
-                .map(|((cards, reason), names)| vec![names.join("; "), cards, reason])
-                .collect(),
-        }
+        rows.map(|((cards, reason), names)| [names.join("; "), cards, reason])
+            .collect()
     }
 
     /// What the whole table rests on.
-    pub(crate) fn assumptions(&self) -> Vec<String> {
+    pub fn assumptions(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
             lines.push(format!(
@@ -99,9 +95,6 @@ impl TableReport {
         }
         if self.rows.iter().any(|row| row.unit == Unit::Tokens) {
             lines.push("tokens: of a translation the longer side counts".into());
-        }
-        if self.powers_of_two {
-            lines.push("rounded down to powers of two".into());
         }
         lines.extend(self.method());
         lines.extend(self.rows.first().map(|row| burn(&row.asked)));
@@ -129,8 +122,8 @@ impl TableReport {
                 run + replayed
             ),
             format!(
-                "in {replayed} both were replayed: two small batches foretell the calls, and did \
-                 so, to the byte, for a run on a larger card with these kernels"
+                "in {replayed} both were replayed: a run on a larger card with the same kernels made the \
+                 calls that two small batches predict, to the byte"
             ),
         ]
     }
@@ -144,7 +137,7 @@ impl TableReport {
 }
 
 /// Why there is no batch in `cell`, if there is none and it was looked for.
-fn reason(cell: &Cell) -> Option<String> {
+fn reason(cell: &BatchCell) -> Option<String> {
     match (&cell.error, cell.max_batch) {
         (Some(Error::Interrupted), _) => None,
         (Some(error), _) => Some(first_line(&error.to_string()).to_string()),
@@ -164,18 +157,19 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
+/// What the table of the cells without a batch is called.
+const EMPTY_CELLS: &str = "Where there is none";
+
 impl Report for TableReport {
-    fn page(&self) -> String {
-        let mut page = columns(&self.sheet(grouped));
+    fn terminal(&self) -> String {
+        let mut page = columns(&self.batches());
         page.push('\n');
         let empty = self.empty_cells();
-        for row in &empty.rows {
-            if let [names, cards, why] = row.as_slice() {
-                let none = styled(BAD, format!("{names} on {cards}"));
-                let _ = writeln!(page, "  {none}: {why}");
-            }
+        for [names, cards, why] in &empty {
+            let none = styled(BAD, format!("{names} on {cards}"));
+            let _ = writeln!(page, "  {none}: {why}");
         }
-        if !empty.rows.is_empty() {
+        if !empty.is_empty() {
             page.push('\n');
         }
         for line in self.assumptions().into_iter().chain([self.memory()]) {
@@ -184,18 +178,29 @@ impl Report for TableReport {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
+    fn tables(&self) -> Vec<Table> {
         let empty = self.empty_cells();
-        let mut sheets = vec![self.sheet(|number| number.to_string())];
-        if !empty.rows.is_empty() {
-            sheets.push(empty);
+        let mut tables = vec![self.batches()];
+        if !empty.is_empty() {
+            tables.push(Table {
+                title: EMPTY_CELLS.into(),
+                columns: vec![
+                    column("model and precision", "job"),
+                    column("card", "card"),
+                    column("why", "reason"),
+                ],
+                rows: empty
+                    .into_iter()
+                    .map(|row| row.map(Cell::from).into())
+                    .collect(),
+            });
         }
-        sheets
+        tables
     }
 
     fn html(&self) -> Option<String> {
-        let sheet = self.sheet(grouped);
-        let names = sheet.header.len() - self.cards.len();
+        let table = self.batches();
+        let names = table.columns.len() - self.cards.len();
         let empty = self.empty_cells();
         let body = html! {
             h1 { "Largest batches" }
@@ -203,7 +208,7 @@ impl Report for TableReport {
                 table {
                     thead {
                         tr {
-                            @for name in &sheet.header[..names] { th { (name) } }
+                            @for column in &table.columns[..names] { th { (column.name) } }
                             @for card in &self.cards {
                                 th title=(format!("{}, {} usable", card.gpu.name, card.gpu.usable_bytes)) {
                                     (card.label)
@@ -212,12 +217,12 @@ impl Report for TableReport {
                         }
                     }
                     tbody {
-                        @for (row, texts) in self.rows.iter().zip(&sheet.rows) {
+                        @for (row, shown) in self.rows.iter().zip(&table.rows) {
                             tr {
-                                @for name in &texts[..names] { td { (name) } }
-                                @for (cell, text) in row.cells.iter().zip(&texts[names..]) {
+                                @for name in &shown[..names] { td { (name.text()) } }
+                                @for (cell, shown) in row.cells.iter().zip(&shown[names..]) {
                                     td class="number" title=[reason(cell).or_else(|| cell.refused.clone())] {
-                                        (text)
+                                        (shown.text())
                                     }
                                 }
                             }
@@ -225,11 +230,11 @@ impl Report for TableReport {
                     }
                 }
             }
-            @if !empty.rows.is_empty() {
-                h2 { (empty.title) }
+            @if !empty.is_empty() {
+                h2 { (EMPTY_CELLS) }
                 ul {
-                    @for row in &empty.rows {
-                        li { (row[..2].join(" on ")) ": " (row[2]) }
+                    @for [names, cards, why] in &empty {
+                        li { (names) " on " (cards) ": " (why) }
                     }
                 }
             }

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use estimator::{Bytes, Category};
 use strum::IntoEnumIterator;
 
-use super::page::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
-use super::pages::{burn, headline};
-use super::{Report, Sheet};
+use super::job_lines::{burn, headline};
+use super::terminal::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
+use super::{Cell, Report, Table, column};
 use crate::comparison::PhaseFigures;
-use crate::measure::{DeviceKind, DeviceReport, Ending, Found, Mode};
+use crate::measure::{DeviceKind, DeviceReport, Found, Mode, Outcome};
 use crate::report::{BatchRun, LimitReport, VerifyReport};
 
 /// `llvmpipe through wgpu (vulkan), driver …; a software device`
@@ -28,67 +28,61 @@ fn device_line(device: &DeviceReport) -> String {
 }
 
 /// `+1.25 %`, or `the same`.
-pub(crate) fn relative(error: f64) -> String {
+pub fn relative(error: f64) -> String {
     match error {
         0.0 => "the same".into(),
         error => format!("{:+.2} %", error * 100.0),
     }
 }
 
-/// `the same`, or by how much the first is more.
-fn difference(estimated: Bytes, measured: Bytes) -> String {
-    match estimated.signed_difference(measured) {
-        0 => "the same".into(),
-        bytes => format!(
-            "{}{}",
-            if bytes < 0 { "-" } else { "+" },
-            Bytes(bytes.unsigned_abs())
-        ),
-    }
+/// By how much `estimated` is more.
+fn difference(estimated: Bytes, measured: Bytes) -> Cell {
+    Cell::Difference(estimated.signed_difference(measured))
 }
 
 impl VerifyReport {
     fn pairs(&self) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
-        self.estimated.beside(&self.measured)
+        self.estimated.zip_phases(&self.measured)
     }
 
-    fn phase_sheet(&self) -> Sheet {
+    fn phase_table(&self) -> Table {
         let rows = self.pairs().map(|(estimated, measured)| {
             vec![
-                (measured.step + 1).to_string(),
-                measured.phase.to_string(),
-                grouped(estimated.allocations),
-                grouped(measured.allocations),
-                grouped(estimated.live_bytes.0),
-                grouped(measured.live_bytes.0),
+                (measured.step + 1).into(),
+                measured.phase.to_string().into(),
+                estimated.allocations.into(),
+                measured.allocations.into(),
+                Cell::ExactBytes(estimated.live_bytes),
+                Cell::ExactBytes(measured.live_bytes),
                 difference(estimated.live_bytes, measured.live_bytes),
-                grouped(estimated.reserved_bytes.0),
-                grouped(measured.reserved_bytes.0),
+                Cell::ExactBytes(estimated.reserved_bytes),
+                Cell::ExactBytes(measured.reserved_bytes),
                 difference(estimated.reserved_bytes, measured.reserved_bytes),
             ]
         });
-        Sheet {
+        Table {
             title: "At the end of each phase, in bytes".into(),
-            header: Sheet::header([
-                "step",
-                "phase",
-                "allocations",
-                "measured",
-                "in use",
-                "measured",
-                "difference",
-                "reserved",
-                "measured",
-                "difference",
-            ]),
+            columns: vec![
+                column("step", "step"),
+                column("phase", "phase"),
+                column("allocations", "allocations"),
+                column("measured", "allocations_measured"),
+                column("in use", "live_bytes"),
+                column("measured", "live_measured_bytes"),
+                column("difference", "live_difference_bytes"),
+                column("reserved", "reserved_bytes"),
+                column("measured", "reserved_measured_bytes"),
+                column("difference", "reserved_difference_bytes"),
+            ],
             rows: rows.collect(),
         }
     }
 
-    fn category_sheet(&self) -> Sheet {
-        let last = self.pairs().filter(|(_, measured)| {
-            Some(measured.step) == self.measured.phases.last().map(|phase| phase.step)
-        });
+    fn category_table(&self) -> Table {
+        let last_step = self.measured.phases.last().map(|phase| phase.step);
+        let last = self
+            .pairs()
+            .filter(|(_, measured)| Some(measured.step) == last_step);
         let rows = last.flat_map(|(estimated, measured)| {
             Category::iter().filter_map(|category| {
                 let pair = (
@@ -97,35 +91,47 @@ impl VerifyReport {
                 );
                 (pair != (Bytes::ZERO, Bytes::ZERO)).then(|| {
                     vec![
-                        measured.phase.to_string(),
-                        category.to_string(),
-                        grouped(pair.0.0),
-                        grouped(pair.1.0),
+                        measured.phase.to_string().into(),
+                        category.to_string().into(),
+                        Cell::ExactBytes(pair.0),
+                        Cell::ExactBytes(pair.1),
                         difference(pair.0, pair.1),
                     ]
                 })
             })
         });
-        Sheet {
+        Table {
             title: "By category in the last step, in bytes".into(),
-            header: Sheet::header(["phase", "category", "estimated", "measured", "difference"]),
+            columns: vec![
+                column("phase", "phase"),
+                column("category", "category"),
+                column("estimated", "estimated_bytes"),
+                column("measured", "measured_bytes"),
+                column("difference", "difference_bytes"),
+            ],
             rows: rows.collect(),
         }
     }
 
-    fn peak_sheet(&self) -> Sheet {
+    fn peak_table(&self) -> Table {
         let rows = self.pairs().filter_map(|(estimated, measured)| {
             Some(vec![
-                (measured.step + 1).to_string(),
-                measured.phase.to_string(),
-                grouped(estimated.peak_live_bytes?.0),
-                grouped(measured.peak_live_bytes?.0),
-                grouped(measured.readings?),
+                (measured.step + 1).into(),
+                measured.phase.to_string().into(),
+                Cell::ExactBytes(estimated.peak_live_bytes?),
+                Cell::ExactBytes(measured.peak_live_bytes?),
+                measured.readings?.into(),
             ])
         });
-        Sheet {
+        Table {
             title: "The most in use within each phase, in bytes; seen: in a dry run, by asking the pools all the time, which has calls made earlier than otherwise".into(),
-            header: Sheet::header(["step", "phase", "estimated", "seen", "readings"]),
+            columns: vec![
+                column("step", "step"),
+                column("phase", "phase"),
+                column("estimated", "estimated_bytes"),
+                column("seen", "seen_bytes"),
+                column("readings", "readings"),
+            ],
             rows: rows.collect(),
         }
     }
@@ -133,20 +139,20 @@ impl VerifyReport {
     fn verdict(&self) -> String {
         let error = &self.error;
         match (&self.ending, self.agrees) {
-            (Ending::Trained, true)
+            (Outcome::Trained, true)
                 if error.live == 0.0
                     && error.worst_phase == 0.0
                     && self.estimated.reserved_bytes == self.measured.reserved_bytes =>
             {
                 styled(GOOD, "the estimate is the measurement, to the byte")
             }
-            (Ending::Trained, true) => format!(
+            (Outcome::Trained, true) => format!(
                 "{}: in use {}, reserved {}",
                 styled(GOOD, "the estimate holds"),
                 relative(error.live),
                 relative(error.reserved)
             ),
-            (Ending::Trained, false) => format!(
+            (Outcome::Trained, false) => format!(
                 "{}: in use {} (the furthest off at the end of a phase {}), reserved {}",
                 styled(BAD, "the estimate does not hold"),
                 relative(error.live),
@@ -164,7 +170,7 @@ impl VerifyReport {
 }
 
 impl Report for VerifyReport {
-    fn page(&self) -> String {
+    fn terminal(&self) -> String {
         let mode = match (self.mode, self.device.kind) {
             (Mode::DryRun, _) => "dry run: kernels compiled, none launched",
             (Mode::Real, DeviceKind::Counting) => {
@@ -175,10 +181,8 @@ impl Report for VerifyReport {
         let mut page = format!("{}: {mode}\n\n", headline(&self.asked));
         let _ = writeln!(page, "  {}", self.verdict());
         let _ = writeln!(page, "  {}", styled(FAINT, device_line(&self.device)));
-        for sheet in self.sheets() {
-            if !sheet.rows.is_empty() {
-                let _ = write!(page, "\n  {}\n{}", sheet.title, columns(&sheet));
-            }
+        for table in self.tables().iter().filter(|table| !table.rows.is_empty()) {
+            let _ = write!(page, "\n  {}\n{}", table.title, columns(table));
         }
         if let Some(range) = self.estimated.peak_reserved_range {
             let _ = writeln!(
@@ -198,7 +202,7 @@ impl Report for VerifyReport {
                 "\n  taken from the driver, the most at any time: {}, estimated {}: {}",
                 grouped(measured.0),
                 grouped(estimated.0),
-                difference(estimated, measured)
+                difference(estimated, measured).text()
             );
         }
         if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
@@ -212,16 +216,16 @@ impl Report for VerifyReport {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
-        vec![self.phase_sheet(), self.category_sheet(), self.peak_sheet()]
+    fn tables(&self) -> Vec<Table> {
+        vec![self.phase_table(), self.category_table(), self.peak_table()]
     }
 }
 
 impl LimitReport {
     fn line(&self, run: &BatchRun) -> String {
         let outcome = match &run.ending {
-            Ending::Trained => "trained".to_string(),
-            Ending::OutOfMemory(_) => "ran out of memory".to_string(),
+            Outcome::Trained => "trained".to_string(),
+            Outcome::OutOfMemory(_) => "ran out of memory".to_string(),
             other => other.to_string(),
         };
         let style = if run.agrees() { GOOD } else { BAD };
@@ -236,7 +240,7 @@ impl LimitReport {
 }
 
 impl Report for LimitReport {
-    fn page(&self) -> String {
+    fn terminal(&self) -> String {
         let mut page = format!(
             "{}: largest batch within {}, trained for real\n\n",
             headline(&self.asked),
@@ -257,25 +261,30 @@ impl Report for LimitReport {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
+    fn tables(&self) -> Vec<Table> {
         let rows = self.runs.iter().map(|run| {
             vec![
-                run.batch.to_string(),
-                run.required_bytes.to_string(),
-                run.fits.to_string(),
-                run.ending.to_string(),
+                run.batch.into(),
+                run.required_bytes.into(),
+                run.fits.into(),
+                run.ending.to_string().into(),
             ]
         });
-        vec![Sheet {
+        vec![Table {
             title: String::new(),
-            header: Sheet::header(["batch", "required", "fits", "on the device"]),
+            columns: vec![
+                column("batch", "batch"),
+                column("required", "required_bytes"),
+                column("fits", "fits"),
+                column("on the device", "ending"),
+            ],
             rows: rows.collect(),
         }]
     }
 }
 
 impl Report for Vec<Found> {
-    fn page(&self) -> String {
+    fn terminal(&self) -> String {
         if self.is_empty() {
             return "no device was found\n\n  install the driver of your GPU with its Vulkan part; on a machine without a GPU the package\n  mesa-vulkan-drivers brings a software device\n".into();
         }
@@ -286,20 +295,21 @@ impl Report for Vec<Found> {
         page
     }
 
-    fn sheets(&self) -> Vec<Sheet> {
+    fn tables(&self) -> Vec<Table> {
         let rows = self.iter().map(|found| {
             let report = &found.report;
             vec![
-                found.device.clone(),
-                report.name.clone(),
-                report.api.clone().unwrap_or_default(),
-                report.driver.clone().unwrap_or_default(),
-                report.kind.to_string(),
+                found.device.clone().into(),
+                report.name.clone().into(),
+                report.api.clone().into(),
+                report.driver.clone().into(),
+                report.kind.to_string().into(),
             ]
         });
-        vec![Sheet {
+        let names = ["device", "name", "api", "driver", "kind"];
+        vec![Table {
             title: String::new(),
-            header: Sheet::header(["device", "name", "api", "driver", "kind"]),
+            columns: names.map(|name| column(name, name)).into(),
             rows: rows.collect(),
         }]
     }

@@ -1,5 +1,5 @@
-//! The adaptive input and output layers of Transformer-XL: words in clusters from the
-//! frequent to the rare, each cluster with narrower vectors than the one before.
+//! The adaptive input and output layers of Transformer-XL. They divide the words into clusters
+//! by frequency; the vectors of each cluster are narrower than those of the cluster before.
 //!
 //! Papers: Grave, Joulin, Cissé, Grangier, Jégou 2016, "Efficient softmax approximation
 //! for GPUs", arXiv 1609.04309; Baevski, Auli 2018, "Adaptive Input Representations for
@@ -13,26 +13,27 @@ use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
-/// How an [`Adaptive`] is made.
+/// The configuration of an [`Adaptive`].
 #[derive(Clone, Debug)]
 pub(crate) struct AdaptiveConfig {
-    /// The first word of each cluster but the first, and the size of the vocabulary.
+    /// For each cluster the id after its last word; the last of them is the vocabulary size.
     pub ends: Vec<usize>,
     /// Width of the model.
     pub d_model: usize,
-    /// By how much the vectors of a cluster are narrower than those before; 1: one table.
+    /// The width of a cluster's vectors divided by the width in the next; with 1 there is one
+    /// table for all clusters.
     pub narrowing: usize,
 }
 
 impl AdaptiveConfig {
-    /// The words of each cluster.
+    /// The word ids of each cluster.
     fn clusters(&self) -> Vec<Range<usize>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(a, &b)| a..b).collect()
     }
 
-    /// How many of `tokens` fall into each cluster if the word of rank r is as frequent
-    /// as 1/r (Zipf's law). The reference asks the data.
+    /// The number of `tokens` in each cluster if the frequency of a word is proportional to
+    /// 1 / rank (Zipf's law). The reference counts them in each batch.
     pub fn shares(&self, tokens: usize) -> Vec<usize> {
         let frequency =
             |words: Range<usize>| words.map(|word| 1.0 / (word + 1) as f64).sum::<f64>();
@@ -46,7 +47,7 @@ impl AdaptiveConfig {
         std::iter::once(frequent).chain(rare).collect()
     }
 
-    /// Word ids `[tokens]` that fall into the clusters as [`shares`](Self::shares) says.
+    /// Word ids `[tokens]`, of which each cluster has its [`shares`](Self::shares).
     pub fn words(&self, tokens: usize, device: &Device) -> Tensor<1, Int> {
         let shares = self.shares(tokens).into_iter().zip(self.clusters());
         let words = shares
@@ -89,7 +90,7 @@ impl AdaptiveConfig {
         }
     }
 
-    /// Words and width of each table.
+    /// Rows and columns of each table: words and width of their vectors.
     fn tables(&self) -> Vec<[usize; 2]> {
         let clusters = self.clusters();
         if self.narrowing == 1 {
@@ -106,7 +107,7 @@ impl AdaptiveConfig {
     }
 }
 
-/// Tables of words that are both the input and the output layer.
+/// Embedding tables that are both the input and the output layer.
 #[derive(Module, Debug)]
 pub(crate) struct Adaptive {
     tables: Vec<Embedding>,
@@ -120,15 +121,15 @@ pub(crate) struct Adaptive {
 
 /// The tokens of one cluster within a batch.
 pub(crate) struct Share {
-    /// Their places, as many as the cluster's share.
-    places: Tensor<1, Int>,
-    /// The words of the cluster.
+    /// Their indices in the batch.
+    indices: Tensor<1, Int>,
+    /// The word ids of the cluster.
     words: Range<usize>,
     cluster: usize,
 }
 
 impl Adaptive {
-    /// The shares of `tokens` by cluster, without those that no token falls into.
+    /// The tokens of each cluster that has any; `shares` are the numbers of them.
     pub fn split(&self, shares: &[usize], device: &Device) -> Vec<Share> {
         let mut next = 0;
         let mut start = 0;
@@ -136,7 +137,7 @@ impl Adaptive {
         for (cluster, (&share, &end)) in shares.iter().zip(&self.ends).enumerate() {
             if share > 0 {
                 split.push(Share {
-                    places: Tensor::arange(next..next + share as i64, device),
+                    indices: Tensor::arange(next..next + share as i64, device),
                     words: start..end,
                     cluster,
                 });
@@ -146,7 +147,7 @@ impl Adaptive {
         split
     }
 
-    /// `[tokens]` word ids, which `shares` divides, to `[tokens, d_model]`.
+    /// The vectors `[tokens, d_model]` of the word ids `words: [tokens]`, which `shares` divides.
     pub fn embed(&self, words: Tensor<1, Int>, shares: &[Share]) -> Tensor<2> {
         let [tokens] = words.dims();
         if self.projections.is_empty() {
@@ -155,17 +156,17 @@ impl Adaptive {
         let d_model = self.cluster_weight.val().dims()[1];
         let mut embedded = Tensor::zeros([tokens, d_model], &words.device());
         for share in shares {
-            let own = words.clone().select(0, share.places.clone()) - share.words.start as i64;
+            let own = words.clone().select(0, share.indices.clone()) - share.words.start as i64;
             let vectors = self.tables[share.cluster].weight.val().select(0, own);
             let vectors = vectors.matmul(self.projections[share.cluster].val());
-            let places = share.places.clone();
-            embedded = embedded.select_assign(0, places, vectors, IndexingUpdateOp::Add);
+            let indices = share.indices.clone();
+            embedded = embedded.select_assign(0, indices, vectors, IndexingUpdateOp::Add);
         }
         embedded
     }
 
-    /// The mean negative log-likelihood of the words `next: [tokens]`, which `shares`
-    /// divides, after `hidden: [tokens, d_model]`.
+    /// The mean negative log-likelihood `[1]` of the words `next: [tokens]`, which `shares`
+    /// divides, given `hidden: [tokens, d_model]`.
     pub fn loss(&self, hidden: Tensor<2>, next: Tensor<1, Int>, shares: &[Share]) -> Tensor<1> {
         let (weight, bias) = self.output(0, 0..self.ends[0]);
         let weight = Tensor::cat(vec![weight, self.cluster_weight.val()], 0);
@@ -175,23 +176,24 @@ impl Adaptive {
         let [_, columns] = head.dims();
 
         let likelihoods = shares.iter().map(|share| {
-            let own = next.clone().select(0, share.places.clone()) - share.words.start as i64;
-            let head = head.clone().select(0, share.places.clone());
+            let own = next.clone().select(0, share.indices.clone()) - share.words.start as i64;
+            let head = head.clone().select(0, share.indices.clone());
             if share.cluster == 0 {
                 return head.gather(1, own.unsqueeze_dim(1));
             }
-            // The last columns of the head stand for the clusters, the first of them last.
+            // The last columns of the head are the clusters, in reverse order.
             let chosen = head.narrow(1, columns - share.cluster, 1);
             let (weight, bias) = self.output(share.cluster, share.words.clone());
             let projection = self.projections.get(share.cluster).map(Param::val);
-            let hidden = hidden.clone().select(0, share.places.clone());
+            let hidden = hidden.clone().select(0, share.indices.clone());
             let within = log_softmax(scores(hidden, weight, bias, projection), 1);
             chosen + within.gather(1, own.unsqueeze_dim(1))
         });
         Tensor::cat(likelihoods.collect(), 0).mean().neg()
     }
 
-    /// Weight and bias of the output layer for `words`, the words of `cluster`.
+    /// Weight `[words, width]` and bias `[words]` of the output layer for `words`, those of
+    /// `cluster`.
     fn output(&self, cluster: usize, words: Range<usize>) -> (Tensor<2>, Tensor<1>) {
         match self.projections.is_empty() {
             true => {
@@ -209,8 +211,8 @@ impl Adaptive {
     }
 }
 
-/// `hidden: [tokens, d_model]` against `weight: [words, width]`, after the transposed
-/// `projection: [width, d_model]`.
+/// Scores `[tokens, words]` of `hidden: [tokens, d_model]` against `weight: [words, width]` and
+/// `bias: [words]`, after the transposed `projection: [width, d_model]`.
 fn scores(
     hidden: Tensor<2>,
     weight: Tensor<2>,
@@ -227,9 +229,9 @@ fn scores(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
-    /// Of the harmonic numbers of the cut-offs: H(20,000) / H(267,735) and so on.
+    /// Expected: ratios of harmonic numbers, H(20,000) / H(267,735) and so on.
     #[test]
     fn shares_follow_zipf() {
         let wikitext = AdaptiveConfig {
@@ -241,11 +243,11 @@ mod tests {
         assert_eq!(wikitext.shares(1), [1, 0, 0, 0]);
     }
 
-    /// With one table and all words equally likely, every word's likelihood is that of
-    /// its cluster's column among those of the head, by its share of the cluster.
+    /// With equal scores, the likelihood of a word in the head is 1 / columns of the head; of
+    /// another word it is that, divided by the words of its cluster.
     #[test]
     fn equal_scores_give_the_likelihood_by_hand() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let config = AdaptiveConfig {
             ends: vec![3, 8],
             d_model: 4,

@@ -1,4 +1,4 @@
-//! Attention with its scores in memory, and self-attention with one projection for
+//! Attention that computes its scores as a tensor, and self-attention with one projection for
 //! queries, keys and values.
 
 use burn::module::Module;
@@ -6,11 +6,11 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Device, Tensor};
 
-/// What burn's own attention puts in place of a score that must not count.
+/// The score of a masked key, as in burn's own attention.
 const MASKED: f64 = -1.0e4;
 
-/// `softmax(query · key / sqrt(d_head)) · value`, computed as burn's
-/// `MultiHeadAttention` does: the scores are a tensor, with dropout on the weights.
+/// `softmax(query · key / sqrt(d_head)) · value`, `[batch, heads, seq, d_head]`, with dropout
+/// on the weights. As in burn's `MultiHeadAttention`, the scores are a tensor.
 ///
 /// `query: [batch, heads, seq, d_head]`, `key` and `value: [batch, heads, keys, d_head]`;
 /// `mask`, true where a key is hidden, broadcasts to `[batch, heads, seq, keys]`.
@@ -30,7 +30,7 @@ pub(crate) fn attend(
     dropout.forward(softmax(scores, 3)).matmul(value)
 }
 
-/// The mask `[1, 1, seq, seq]` that hides the future.
+/// The mask `[1, 1, seq, seq]` that hides the keys after each query.
 pub(crate) fn causal_mask(seq: usize, device: &Device) -> Tensor<4, Bool> {
     Tensor::<2, Bool>::tril_mask([seq, seq], 0, device).unsqueeze()
 }
@@ -48,19 +48,19 @@ pub(crate) fn join_heads(x: Tensor<4>) -> Tensor<3> {
     x.swap_dims(1, 2).reshape([batch, seq, heads * d_head])
 }
 
-/// How a [`SelfAttention`] is made.
+/// The configuration of a [`SelfAttention`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelfAttentionConfig {
     /// Width of the input and the output.
     pub d_model: usize,
-    /// Heads, each of `d_model / heads`.
+    /// Heads, each `d_model / heads` wide.
     pub heads: usize,
     /// Dropout on the attention weights.
     pub dropout: f64,
 }
 
 impl SelfAttentionConfig {
-    /// The block on `device`.
+    /// The layer on `device`.
     pub fn init(&self, device: &Device) -> SelfAttention {
         SelfAttention {
             qkv: LinearConfig::new(self.d_model, 3 * self.d_model).init(device),
@@ -71,8 +71,8 @@ impl SelfAttentionConfig {
     }
 }
 
-/// Multi-head self-attention whose queries, keys and values come out of one projection:
-/// `c_attn` of GPT-2, `in_proj` of torch.
+/// Multi-head self-attention with one projection for queries, keys and values: `c_attn` of
+/// GPT-2, `in_proj` of torch.
 #[derive(Module, Debug)]
 pub(crate) struct SelfAttention {
     qkv: Linear,
@@ -82,7 +82,7 @@ pub(crate) struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// `[batch, seq, d_model]` to the same; `mask` as in [`attend`].
+    /// `[batch, seq, d_model]` from `x` of the same shape; `mask` as in [`attend`].
     pub fn forward(&self, x: Tensor<3>, mask: Option<Tensor<4, Bool>>) -> Tensor<3> {
         let projected: [Tensor<3>; 3] = self
             .qkv

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Distribution, Tensor};
 
-/// Dropout of `share` of the channels of `x`, whose dimension `steps` counts the steps
-/// of a sequence: one mask serves them all (Gal, Ghahramani 2015, arXiv 1512.05287).
+/// Dropout of `share` of the channels of `x`, with the same mask for all steps of a sequence (Gal,
+/// Ghahramani 2015, arXiv 1512.05287). `steps` is the index of the dimension of the steps.
 pub(crate) fn locked_dropout(x: Tensor<3>, share: f64, steps: usize) -> Tensor<3> {
     if share == 0.0 || !x.device().is_autodiff() {
         return x;
@@ -18,11 +18,11 @@ pub(crate) fn locked_dropout(x: Tensor<3>, share: f64, steps: usize) -> Tensor<3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
     #[test]
     fn a_channel_is_dropped_for_all_steps_or_none() {
-        let device = toy::flex().autodiff();
+        let device = test_support::flex().autodiff();
         let x = Tensor::<3>::ones([4, 3, 50], &device);
         let dropped = locked_dropout(x, 0.5, 0);
         let (first, last) = (
@@ -30,7 +30,7 @@ mod tests {
             dropped.clone().narrow(0, 3, 1),
         );
         first.into_data().assert_eq(&last.into_data(), true);
-        // Kept channels are doubled, so that the mean stays about what it was.
+        // The kept channels are doubled, so the mean is still about 1.
         let mean: f32 = dropped.mean().into_scalar();
         assert!((0.5..1.5).contains(&mean), "{mean}");
     }

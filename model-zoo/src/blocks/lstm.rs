@@ -1,5 +1,5 @@
-//! Long short-term memory with the tensors of torch's: burn's own has one matrix per
-//! gate, torch's has the four gates side by side.
+//! Long short-term memory with the parameters of torch's, which has the four gates in one
+//! matrix. burn's own has one matrix for each gate.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, LstmState};
@@ -7,22 +7,22 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::module::linear;
 use burn::tensor::{Device, Tensor};
 
-/// How an [`Lstm`] is made.
+/// The configuration of an [`Lstm`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LstmConfig {
     /// Width of the input.
     pub input: usize,
     /// Width of the state and of the output.
     pub hidden: usize,
-    /// Share of the hidden-to-hidden weights that a batch does without
-    /// (DropConnect; Merity, Keskar, Socher 2017, arXiv 1708.02182).
+    /// Share of the hidden-to-hidden weights that are set to zero in each batch (DropConnect;
+    /// Merity, Keskar, Socher 2017, arXiv 1708.02182).
     pub weight_drop: f64,
-    /// Whether the sequence is read from its end.
+    /// Whether the layer reads the sequence from its end.
     pub reverse: bool,
 }
 
 impl LstmConfig {
-    /// Reads forwards and keeps all weights.
+    /// A layer that reads forwards and keeps all weights.
     pub fn new(input: usize, hidden: usize) -> Self {
         Self {
             input,
@@ -43,7 +43,7 @@ impl LstmConfig {
         }
     }
 
-    /// A layer that reads forwards and one that reads backwards.
+    /// A layer that reads forwards and one that reads backwards, on `device`.
     pub fn bidirectional(&self, device: &Device) -> BiLstm {
         let backward = Self {
             reverse: true,
@@ -56,7 +56,7 @@ impl LstmConfig {
     }
 }
 
-/// One layer in one direction; step by step, as burn's own.
+/// One layer in one direction, computed step by step, as burn's own is.
 #[derive(Module, Debug)]
 pub(crate) struct Lstm {
     input: Linear,
@@ -67,8 +67,8 @@ pub(crate) struct Lstm {
 }
 
 impl Lstm {
-    /// `x: [seq, batch, input]` to `[seq, batch, hidden]` and the last state, starting
-    /// from `state`, or from zeros.
+    /// The outputs `[seq, batch, hidden]` and the last state, from `x: [seq, batch, input]` and
+    /// the state before, which is zero if `state` is `None`.
     pub fn forward(&self, x: Tensor<3>, state: Option<LstmState<2>>) -> (Tensor<3>, LstmState<2>) {
         let [seq, batch, _] = x.dims();
         let mut state =
@@ -100,7 +100,7 @@ pub(crate) struct BiLstm {
 }
 
 impl BiLstm {
-    /// `x: [seq, batch, input]` to `[seq, batch, 2 * hidden]`.
+    /// `[seq, batch, 2 * hidden]` from `x: [seq, batch, input]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let (forwards, _) = self.forward.forward(x.clone(), None);
         let (backwards, _) = self.backward.forward(x, None);
@@ -108,8 +108,8 @@ impl BiLstm {
     }
 }
 
-/// One step: the cell `[batch, hidden]` and `gates: [batch, 4 * hidden]` (input, forget,
-/// candidate, output, in torch's order) to the next state. `clip` bounds the cell.
+/// The state after one step, from `cell: [batch, hidden]` and `gates: [batch, 4 * hidden]`
+/// (input, forget, candidate, output, in torch's order). `clip` bounds the cell's absolute value.
 pub(crate) fn advance(gates: Tensor<2>, cell: Tensor<2>, clip: Option<f64>) -> LstmState<2> {
     let [input, forget, candidate, output]: [Tensor<2>; 4] =
         gates.chunk(4, 1).try_into().expect("there are four gates");
@@ -122,7 +122,7 @@ pub(crate) fn advance(gates: Tensor<2>, cell: Tensor<2>, clip: Option<f64>) -> L
     LstmState { cell, hidden }
 }
 
-/// `states` cut off from the batch that made them, for the next one to go on from.
+/// `states` detached from the graph of the batch that computed them, for the next batch.
 pub(crate) fn detached(states: Vec<LstmState<2>>) -> Vec<LstmState<2>> {
     let detached = |state: LstmState<2>| LstmState {
         cell: state.cell.detach(),
@@ -138,12 +138,12 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
     /// burn's own layer with the same weights gives the same outputs.
     #[test]
     fn agrees_with_burns_own() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let ours = LstmConfig::new(3, 5).init(&device);
         let mut theirs = BurnConfig::new(3, 5, true).init(&device);
         let part = |from: &Linear, gate: usize| Linear {
@@ -171,10 +171,11 @@ mod tests {
             .assert_approx_eq::<f32>(&expected.swap_dims(0, 1).into_data(), Tolerance::default());
     }
 
-    /// Reading backwards is reading the reversed sequence, with the outputs in place.
+    /// A layer that reads backwards computes what one that reads forwards computes of the reversed
+    /// sequence.
     #[test]
     fn reverse_reads_from_the_end() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let forward = LstmConfig::new(3, 5).init(&device);
         let backward = Lstm {
             reverse: true,

@@ -8,14 +8,14 @@ use burn::tensor::{Bool, Device, Tensor};
 
 use super::attention::{SelfAttention, SelfAttentionConfig};
 
-/// How a [`PreNormLayer`] is made.
+/// The configuration of a [`PreNormLayer`].
 #[derive(Clone, Debug)]
 pub(crate) struct PreNormConfig {
     /// Width of the model.
     pub d_model: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Width inside the feed-forward block.
+    /// Width of the feed-forward block's hidden layer.
     pub d_ff: usize,
     /// Dropout on attention weights and residual branches.
     pub dropout: f64,
@@ -26,7 +26,7 @@ pub(crate) struct PreNormConfig {
 }
 
 impl PreNormConfig {
-    /// The normalisation that this layer uses, and that follows the last one.
+    /// The normalisation of a layer; one more follows the last layer.
     pub fn norm(&self, device: &Device) -> LayerNorm {
         LayerNormConfig::new(self.d_model)
             .with_epsilon(self.epsilon)
@@ -53,7 +53,7 @@ impl PreNormConfig {
     }
 }
 
-/// Attention and feed-forward, each normalised at its entry.
+/// Attention and feed-forward block, each after a normalisation.
 #[derive(Module, Debug)]
 pub(crate) struct PreNormLayer {
     norm_1: LayerNorm,
@@ -64,7 +64,7 @@ pub(crate) struct PreNormLayer {
 }
 
 impl PreNormLayer {
-    /// `[batch, seq, d_model]` to the same; `mask`, true where a key is hidden,
+    /// `[batch, seq, d_model]` from `x` of the same shape; `mask`, true where a key is hidden,
     /// broadcasts to `[batch, heads, seq, seq]`.
     pub fn forward(&self, x: Tensor<3>, mask: Option<Tensor<4, Bool>>) -> Tensor<3> {
         let attended = self.attention.forward(self.norm_1.forward(x.clone()), mask);

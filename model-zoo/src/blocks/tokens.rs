@@ -1,10 +1,10 @@
-//! Words on their way in and out of a network.
+//! Word ids, position ids and scores of words.
 
 use burn::nn::Embedding;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor};
 
-use crate::Error;
+use crate::{Error, InputSize};
 
 /// Word ids `[batch, seq]`, all of them the first word.
 pub(crate) fn words(batch: usize, seq: usize, device: &Device) -> Tensor<2, Int> {
@@ -16,26 +16,30 @@ pub(crate) fn positions(seq: usize, device: &Device) -> Tensor<2, Int> {
     Tensor::arange(0..seq as i64, device).unsqueeze()
 }
 
-/// Scores `[tokens, vocab]` of `hidden: [tokens, d_model]` against the table of
-/// `embedding`, which so is the output layer too.
+/// Scores `[tokens, vocab]` of `hidden: [tokens, d_model]`: the table of `embedding` is the
+/// output layer too.
 pub(crate) fn tied_scores(hidden: Tensor<2>, embedding: &Embedding) -> Tensor<2> {
     hidden.matmul(embedding.weight.val().transpose())
 }
 
-/// The mean cross-entropy of `scores: [tokens, classes]`.
+/// The mean cross-entropy of `scores: [tokens, classes]` against `targets: [tokens]`.
 pub(crate) fn cross_entropy(scores: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     CrossEntropyLossConfig::new()
         .init(&scores.device())
         .forward(scores, targets)
 }
 
-/// Refuses a sequence of `got` tokens where the network has only `limit` positions.
-pub(crate) fn fits(what: &'static str, got: usize, limit: usize) -> Result<(), Error> {
+/// Checks that a sequence of `got` tokens has no more than the `limit` positions of a network.
+///
+/// # Errors
+///
+/// [`Error::Size`] about `size` if it has more.
+pub(crate) fn fits(size: InputSize, got: usize, limit: usize) -> Result<(), Error> {
     if got <= limit {
         return Ok(());
     }
     Err(Error::Size {
-        what,
+        what: size.into(),
         must: format!("at most {limit}, the positions that this network has"),
         got: got.to_string(),
     })

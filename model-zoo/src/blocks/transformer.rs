@@ -6,9 +6,9 @@ use burn::nn::transformer::{
 };
 use burn::tensor::Device;
 
-/// An encoder without burn's dropout between the two layers of a feed-forward block:
-/// the published networks have dropout on attention, on both residual branches and
-/// nowhere else, and that one would keep two more maps of `d_ff` per layer.
+/// An encoder on `device` without burn's dropout between the two layers of a feed-forward
+/// block. The published networks have dropout on attention and on both residual branches only;
+/// that one would keep two more tensors `[batch, seq, d_ff]` in each layer.
 pub(crate) fn encoder(config: &TransformerEncoderConfig, device: &Device) -> TransformerEncoder {
     let mut encoder = config.init(device);
     for layer in &mut encoder.layers {
@@ -17,7 +17,7 @@ pub(crate) fn encoder(config: &TransformerEncoderConfig, device: &Device) -> Tra
     encoder
 }
 
-/// A decoder, likewise.
+/// A decoder on `device`, without the same dropout as in [`encoder`].
 pub(crate) fn decoder(config: &TransformerDecoderConfig, device: &Device) -> TransformerDecoder {
     let mut decoder = config.init(device);
     for layer in &mut decoder.layers {

@@ -1,6 +1,6 @@
-//! Layers whose weight is a direction and a length (Salimans, Kingma 2016, "Weight
-//! Normalization", arXiv 1602.07868). The weight itself is a tensor of each step, as in
-//! torch's `weight_norm`.
+//! Layers with weight normalisation (Salimans, Kingma 2016, "Weight Normalization", arXiv
+//! 1602.07868): their parameters are the direction and the length of the weight. Each step
+//! computes the weight as a tensor, as torch's `weight_norm` does.
 
 use burn::module::{Module, Param};
 use burn::nn::Initializer;
@@ -8,12 +8,12 @@ use burn::tensor::module::{conv1d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor};
 
-/// How a [`NormedLinear`] is made.
+/// The configuration of a [`NormedLinear`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NormedLinearConfig {
     /// Channels of the input and the output.
     pub channels: [usize; 2],
-    /// Length of each output's weights at the start.
+    /// Initial length of the weights of each output.
     pub gain: f64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct NormedLinear {
 }
 
 impl NormedLinear {
-    /// `[.., input]` to `[.., output]`.
+    /// `[.., output]` from `x: [.., input]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let direction = self.direction.val();
         let length = direction.clone().square().sum_dim(0).sqrt();
@@ -47,16 +47,16 @@ impl NormedLinear {
     }
 }
 
-/// How a [`NormedConv`] is made.
+/// The configuration of a [`NormedConv`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NormedConvConfig {
     /// Channels of the input and the output.
     pub channels: [usize; 2],
-    /// Steps that an output sees.
+    /// Steps that each output reads.
     pub kernel: usize,
     /// Zeros before and after the sequence.
     pub padding: usize,
-    /// Length of each output's weights at the start.
+    /// Initial length of the weights of each output.
     pub gain: f64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct NormedConv {
 }
 
 impl NormedConv {
-    /// `[batch, input, seq]` to `[batch, output, seq + 2 * padding - kernel + 1]`.
+    /// `[batch, output, seq + 2 * padding - kernel + 1]` from `x: [batch, input, seq]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let direction = self.direction.val();
         let [output, ..] = direction.dims();
@@ -97,7 +97,7 @@ impl NormedConv {
     }
 }
 
-/// Weights of `inputs` to an output, together about as long as `gain`.
+/// The initializer of the weights from `inputs` to one output, whose expected length is `gain`.
 fn normal(gain: f64, inputs: usize) -> Initializer {
     Initializer::Normal {
         mean: 0.0,
@@ -110,12 +110,12 @@ mod tests {
     use burn::tensor::Tolerance;
 
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
-    /// However long the direction is, an output's weights are as long as its gain.
+    /// The length of an output's weights is its gain, whatever the length of the direction.
     #[test]
     fn weights_are_as_long_as_the_gain() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let config = NormedLinearConfig {
             channels: [2, 1],
             gain: 10.0,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_convolution_is_normalised_by_output() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let config = NormedConvConfig {
             channels: [1, 2],
             kernel: 2,

@@ -1,9 +1,4 @@
-//! AlexNet, as one tower.
-//!
-//! Paper: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural
-//! networks", arXiv 1404.5997. Reference: pytorch/vision `torchvision/models/alexnet.py`.
-//!
-//! Differences: none.
+//! AlexNet, in its version with one tower. See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -14,9 +9,9 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{around, max_pool};
 use crate::classify::classify;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// How an [`AlexNet`] is made.
+/// The configuration of an [`AlexNet`].
 #[derive(Clone, Debug)]
 pub(crate) struct AlexNetConfig {
     /// Channels of the five convolutions.
@@ -41,7 +36,7 @@ impl AlexNetConfig {
     }
 
     /// A network for images of 63 x 63 and more.
-    fn mini(classes: usize) -> Self {
+    fn tiny(classes: usize) -> Self {
         Self {
             channels: [8, 16, 16, 16, 16],
             hidden: 256,
@@ -93,7 +88,7 @@ pub(crate) struct AlexNet {
 }
 
 impl AlexNet {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let x = self.relu.forward(self.conv1.forward(images));
         let x = self.maxpool.forward(x);
@@ -113,11 +108,11 @@ impl AlexNet {
 }
 
 impl Network for AlexNet {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "alexnet",
             family: "AlexNet",
-            file: "alexnet",
+            file,
             paper: "Krizhevsky 2014, One weird trick for parallelizing convolutional neural networks, arXiv 1404.5997",
             reference: "pytorch/vision torchvision/models/alexnet.py",
             counts: Counts {
@@ -140,35 +135,38 @@ impl Network for AlexNet {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // 63 pixels are 15 after the first convolution, then 7, 3 and 1 after the poolings.
+        // The first convolution leaves 15 of 63 pixels, the poolings leave 7, 3 and 1.
         job.image_at_least(63)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "alexnet-mini" => AlexNetConfig::mini(job.classes()),
-            _ => AlexNetConfig::published(job.classes()),
+            "alexnet" => AlexNetConfig::published(job.classes()),
+            "alexnet-mini" => AlexNetConfig::tiny(job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
         };
         let network = config.init(device);
-        classify(network, job, device, steps, watcher, AlexNet::forward)
+        classify(network, job, device, steps, observer, AlexNet::forward)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
-        let scores = AlexNetConfig::mini(10).init(&device).forward(Tensor::zeros([2, 3, 63, 70], &device));
+        let device = test_support::flex();
+        let scores = AlexNetConfig::tiny(10)
+            .init(&device)
+            .forward(Tensor::zeros([2, 3, 63, 70], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }
 
@@ -183,14 +181,24 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("alexnet", &request, |job, device, steps, losses| {
-            classify(AlexNetConfig::mini(10).init(device), job, device, steps, losses, AlexNet::forward)
+        test_support::assert_loss_decreases("alexnet", &request, |job, device, steps, losses| {
+            classify(
+                AlexNetConfig::tiny(10).init(device),
+                job,
+                device,
+                steps,
+                losses,
+                AlexNet::forward,
+            )
         });
     }
 
     #[test]
     fn an_image_that_the_poolings_would_use_up_is_refused() {
-        let error = toy::refusal("alexnet", [62, 224]);
-        assert_eq!(error.to_string(), "--image must be at least 63x63, not 62x224");
+        let error = test_support::refusal("alexnet", [62, 224]);
+        assert_eq!(
+            error.to_string(),
+            "image size must be at least 63x63, not 62x224"
+        );
     }
 }

@@ -1,14 +1,5 @@
-//! AWD-LSTM, a language model on words or characters.
-//!
-//! Papers: Merity, Keskar, Socher 2017, "Regularizing and Optimizing LSTM Language
-//! Models", arXiv 1708.02182; Merity, Keskar, Socher 2018, "An Analysis of Neural
-//! Language Modeling at Multiple Scales", arXiv 1803.08240 (characters). Reference:
-//! salesforce/awd-lstm-lm `model.py`, `main.py`.
-//!
-//! Differences: sequences have one length instead of one drawn around it; gradient
-//! clipping and weight decay are left out; the second half of the training, whose
-//! optimizer keeps an averaged copy of the weights, is not modelled; the LSTM runs step
-//! by step instead of in a fused kernel.
+//! AWD-LSTM, a language model of words or characters. See `variants` for paper, reference and
+//! differences.
 
 use std::cell::RefCell;
 
@@ -21,16 +12,16 @@ use super::Network;
 use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::lstm::{Lstm, LstmConfig, detached};
 use crate::blocks::tokens::{cross_entropy, tied_scores};
-use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// How an [`AwdLstm`] is made.
+/// The configuration of an [`AwdLstm`].
 #[derive(Clone, Debug)]
 pub(crate) struct AwdLstmConfig {
-    /// Words or characters.
+    /// Words or characters in the vocabulary.
     pub vocab: usize,
-    /// Width of the embedding and of the last layer.
+    /// Width of the embedding and of the last layer's output.
     pub embedding: usize,
-    /// Width of the layers between.
+    /// Width of the other layers' outputs.
     pub hidden: usize,
     /// Layers.
     pub layers: usize,
@@ -44,13 +35,14 @@ pub(crate) struct AwdLstmConfig {
     pub output_drop: f64,
     /// DropConnect on the hidden-to-hidden weights (`--wdrop`).
     pub weight_drop: f64,
-    /// Weights of the penalties on large (`--alpha`) and on quickly changing (`--beta`)
-    /// activations.
+    /// Weights of the penalties on large activations (`--alpha`) and on activations that change
+    /// from step to step (`--beta`).
     pub penalties: [f64; 2],
 }
 
 impl AwdLstmConfig {
-    /// The published network called `name`, with the options of the reference's readme.
+    /// The published network called `name`. The comments of the fields name the options of the
+    /// reference; their values are those of its readme.
     fn published(name: &str, vocab: usize) -> Self {
         let words = Self {
             vocab,
@@ -94,7 +86,7 @@ impl AwdLstmConfig {
         }
     }
 
-    /// Width of what leaves layer `layer`.
+    /// Width of the output of layer `layer`.
     fn width(&self, layer: usize) -> usize {
         match layer + 1 == self.layers {
             true => self.embedding,
@@ -116,7 +108,7 @@ impl AwdLstmConfig {
             .init(device)
         };
         AwdLstm {
-            // The range of the reference.
+            // The reference draws from this range.
             words: EmbeddingConfig::new(self.vocab, self.embedding)
                 .with_initializer(Initializer::Uniform {
                     min: -0.1,
@@ -132,7 +124,7 @@ impl AwdLstmConfig {
         }
     }
 
-    /// The states of all layers before the first batch.
+    /// The states of all layers before the first batch: zeros.
     fn initial(&self, batch: usize, device: &Device) -> Vec<LstmState<2>> {
         (0..self.layers)
             .map(|layer| LstmState::initial([batch, self.width(layer)], device))
@@ -140,7 +132,7 @@ impl AwdLstmConfig {
     }
 }
 
-/// A stack of LSTM layers whose table of words is its output layer too.
+/// A stack of LSTM layers; the embedding table is the output layer too.
 #[derive(Module, Debug)]
 pub(crate) struct AwdLstm {
     words: Embedding,
@@ -152,20 +144,20 @@ pub(crate) struct AwdLstm {
     output_drop: f64,
 }
 
-/// What a batch leaves behind.
+/// The results of a batch.
 pub(crate) struct Output {
     /// Scores `[seq * batch, vocab]` of the next words.
     scores: Tensor<2>,
-    /// `[seq, batch, embedding]` as it leaves the last layer.
+    /// The output `[seq, batch, embedding]` of the last layer.
     raw: Tensor<3>,
-    /// The same after dropout.
+    /// The same output after dropout.
     dropped: Tensor<3>,
     /// The last state of each layer.
     states: Vec<LstmState<2>>,
 }
 
 impl AwdLstm {
-    /// Reads `words: [seq, batch]` on from `states`.
+    /// The results of `words: [seq, batch]`, with `states` as the layers' states before.
     pub fn forward(&self, words: Tensor<2, Int>, states: Vec<LstmState<2>>) -> Output {
         let table = whole_rows_dropped(self.words.weight.val(), self.word_drop);
         let mut raw = locked_dropout(embedding(table, words), self.input_drop, 0);
@@ -189,8 +181,8 @@ impl AwdLstm {
     }
 }
 
-/// `table: [vocab, width]` without some of its rows; like the reference's, a copy of the
-/// whole table and a mask as large.
+/// `table: [vocab, width]` with `share` of its rows set to zero. Like the reference, it makes a
+/// copy of the whole table and a mask of the same size.
 fn whole_rows_dropped(table: Tensor<2>, share: f64) -> Tensor<2> {
     if share == 0.0 || !table.device().is_autodiff() {
         return table;
@@ -201,28 +193,29 @@ fn whole_rows_dropped(table: Tensor<2>, share: f64) -> Tensor<2> {
     table * mask.expand(shape).div_scalar(1.0 - share)
 }
 
-/// Cross-entropy with the penalties on the activations of the last layer.
-fn penalised(output: Output, next: Tensor<2, Int>, [large, quick]: [f64; 2]) -> Tensor<1> {
+/// The cross-entropy of `output` against `next: [seq, batch]`, and the penalties on the activations
+/// of the last layer: `[1]`.
+fn penalised(output: Output, next: Tensor<2, Int>, [large, changing]: [f64; 2]) -> Tensor<1> {
     let mut loss = cross_entropy(output.scores, next.flatten(0, 1));
     if large > 0.0 {
         loss = loss + output.dropped.square().mean() * large;
     }
     let [seq, ..] = output.raw.dims();
-    if quick > 0.0 && seq > 1 {
+    if changing > 0.0 && seq > 1 {
         let later = output.raw.clone().narrow(0, 1, seq - 1);
         let earlier = output.raw.narrow(0, 0, seq - 1);
-        loss = loss + (later - earlier).square().mean() * quick;
+        loss = loss + (later - earlier).square().mean() * changing;
     }
     loss
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &AwdLstmConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     let carried = RefCell::new(config.initial(batch, device));
     supervised(
@@ -230,7 +223,7 @@ fn train_on<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 Tensor::<2, Int>::zeros([seq, batch], device),
@@ -246,11 +239,11 @@ fn train_on<W: Watcher>(
 }
 
 impl Network for AwdLstm {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let word = |name, trainable, vocab, batch, recipe| Variant {
             name,
             family: "AWD-LSTM",
-            file: "awd_lstm",
+            file,
             paper: "Merity, Keskar, Socher 2017, Regularizing and Optimizing LSTM Language Models, arXiv 1708.02182",
             reference: "salesforce/awd-lstm-lm model.py, main.py",
             counts: Counts {
@@ -320,22 +313,22 @@ impl Network for AwdLstm {
         ]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = AwdLstmConfig::published(variant.name, job.vocab());
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> AwdLstmConfig {
         AwdLstmConfig {
@@ -347,7 +340,7 @@ mod tests {
 
     #[test]
     fn each_word_has_scores_and_each_layer_a_state() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let config = tiny();
         let words = Tensor::zeros([5, 3], &device);
         let output = config
@@ -369,7 +362,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("awd-lstm-ptb", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("awd-lstm-ptb", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 16, losses)
         });
     }

@@ -1,12 +1,5 @@
-//! BERT, fine-tuned to classify and pre-trained.
-//!
-//! Paper: Devlin, Chang, Lee, Toutanova 2018, "BERT: Pre-training of Deep Bidirectional
-//! Transformers for Language Understanding", arXiv 1810.04805. Reference:
-//! google-research/bert `modeling.py` and `run_pretraining.py`; the counts are those of
-//! transformers `BertForSequenceClassification` and `BertForPreTraining`.
-//!
-//! Differences: gradient clipping and weight decay are left out, which need no memory
-//! that outlives an operation.
+//! BERT with two training steps: fine-tuning of a classifier, and pre-training. See `variants` for
+//! paper, reference and differences.
 
 use burn::module::{Module, Param};
 use burn::nn::activation::ActivationConfig;
@@ -23,9 +16,9 @@ use burn::tensor::{Bool, Device, Int, Tensor, s};
 use super::Network;
 use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
 use crate::blocks::transformer::encoder;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// How a BERT is made; the fields are those of a `config.json`.
+/// The configuration of a BERT; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub struct BertConfig {
     /// Words in the vocabulary: 30,522 (uncased English).
@@ -36,9 +29,9 @@ pub struct BertConfig {
     pub layers: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Width inside the feed-forward block.
+    /// Width of the feed-forward block's hidden layer.
     pub d_ff: usize,
-    /// Learned positions, which no sequence can exceed: 512.
+    /// Learned positions, which limit the length of a sequence: 512.
     pub positions: usize,
     /// Segments: 2.
     pub segments: usize,
@@ -124,7 +117,7 @@ impl BertConfig {
     }
 }
 
-/// The encoder with its pooler.
+/// The encoder and its pooler.
 #[derive(Module, Debug)]
 pub(crate) struct Bert {
     word: Embedding,
@@ -137,8 +130,8 @@ pub(crate) struct Bert {
 }
 
 impl Bert {
-    /// Hidden states `[batch, seq, d_model]` of the words, their segments and
-    /// `padding`, true where there is no word, each `[batch, seq]`.
+    /// Hidden states `[batch, seq, d_model]` of `words`, `segments` and `padding`, which is true
+    /// where there is no word, each `[batch, seq]`.
     pub fn forward(
         &self,
         words: Tensor<2, Int>,
@@ -155,14 +148,14 @@ impl Bert {
         self.encoder.forward(input)
     }
 
-    /// `[batch, d_model]` from the first of the hidden states `[batch, seq, d_model]`.
+    /// `[batch, d_model]` from the first token of `hidden: [batch, seq, d_model]`.
     pub fn pool(&self, hidden: Tensor<3>) -> Tensor<2> {
         let first = hidden.slice(s![.., 0..1, ..]).squeeze_dim(1);
         self.pooler.forward(first).tanh()
     }
 }
 
-/// BERT that is fine-tuned to classify.
+/// BERT with a classifier on its pooled output.
 #[derive(Module, Debug)]
 pub(crate) struct Classifier {
     bert: Bert,
@@ -195,9 +188,9 @@ pub(crate) struct Pretraining {
 }
 
 impl Pretraining {
-    /// Word scores `[masked, vocab]` and next-sentence scores `[batch, 2]`. `masked`
-    /// holds the places of the masked words among all `batch * seq`; the other
-    /// arguments are those of [`Bert::forward`].
+    /// Word scores `[masked, vocab]` and next-sentence scores `[batch, 2]`. `masked` has the
+    /// indices of the masked words among all `batch * seq` words; the other arguments are those
+    /// of [`Bert::forward`].
     pub fn forward(
         &self,
         words: Tensor<2, Int>,
@@ -214,32 +207,32 @@ impl Pretraining {
     }
 }
 
-/// Words of a sequence that are masked: 15 in 100 (section 3.1 of the paper), so that
-/// 128 words have the 20 and 512 words the 77 of `run_pretraining.py`.
+/// Masked words of a sequence of `seq` words: 15 % (section 3.1 of the paper), which is the 20 of
+/// 128 and the 77 of 512 words in `run_pretraining.py`.
 fn masked_words(seq: usize) -> usize {
     (seq * 15).div_ceil(100)
 }
 
-/// Fine-tunes the network that `config` describes, published or not, as `job` says; the
+/// Fine-tunes the network that `config` describes, published or not, to classify. The other
 /// arguments are those of [`Network::train`].
 ///
 /// # Errors
 ///
-/// What the watcher stopped with.
-pub fn train_classifier<W: Watcher>(
+/// The error of the observer, if it stops the step.
+pub fn train_classifier<O: Observer>(
     config: &BertConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     supervised(
         config.classifier(job.classes(), device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 words(batch, seq, device),
@@ -254,14 +247,14 @@ pub fn train_classifier<W: Watcher>(
     )
 }
 
-/// Pre-trains `config` on masked words and next sentences.
-pub(crate) fn train_pretraining<W: Watcher>(
+/// Pre-trains the network that `config` describes on masked words and next sentences.
+pub(crate) fn train_pretraining<O: Observer>(
     config: &BertConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     let masked = batch * masked_words(seq);
     supervised(
@@ -269,7 +262,7 @@ pub(crate) fn train_pretraining<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 words(batch, seq, device),
@@ -288,11 +281,11 @@ pub(crate) fn train_pretraining<W: Watcher>(
 }
 
 impl Network for Bert {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let tuned = |name, trainable, tensors| Variant {
             name,
             family: "BERT",
-            file: "bert",
+            file,
             paper: "Devlin, Chang, Lee, Toutanova 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding, arXiv 1810.04805",
             reference: "google-research/bert modeling.py; transformers BertForSequenceClassification",
             counts: Counts {
@@ -332,36 +325,37 @@ impl Network for Bert {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        fits("--seq", job.seq(), published(variant, job).positions)
+        fits(InputSize::Seq, job.seq(), published(variant, job).positions)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = published(variant, job);
         match variant.input.classes {
-            Some(_) => train_classifier(&config, job, device, steps, watcher),
-            None => train_pretraining(&config, job, device, steps, watcher),
+            Some(_) => train_classifier(&config, job, device, steps, observer),
+            None => train_pretraining(&config, job, device, steps, observer),
         }
     }
 }
 
-/// The published size that `variant` names.
+/// The published configuration of `variant`.
 fn published(variant: &Variant, job: &Job) -> BertConfig {
-    match variant.name.starts_with("bert-large") {
-        true => BertConfig::large(job.vocab()),
-        false => BertConfig::base(job.vocab()),
+    match variant.name {
+        "bert-base" | "bert-base-pretraining" => BertConfig::base(job.vocab()),
+        "bert-large" | "bert-large-pretraining" => BertConfig::large(job.vocab()),
+        other => unreachable!("{other} is not a variant of this file"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> BertConfig {
         BertConfig {
@@ -385,19 +379,19 @@ mod tests {
         }
     }
 
-    /// The table of transformers `BertModel`: encoder and pooler without a head.
+    /// Expected: the counts of transformers `BertModel`, which has no head.
     #[test]
     fn encoder_and_pooler_have_the_published_counts() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let base = BertConfig::base(30_522).init(&device);
-        assert_eq!(toy::parameters(&base), (109_482_240, 199));
+        assert_eq!(test_support::parameters(&base), (109_482_240, 199));
         let large = BertConfig::large(30_522).init(&device);
-        assert_eq!(toy::parameters(&large), (335_141_888, 391));
+        assert_eq!(test_support::parameters(&large), (335_141_888, 391));
     }
 
     #[test]
     fn scores_have_the_shapes_of_the_heads() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let text = || words(3, 8, &device);
         let padding = || text().equal_elem(1);
         let scores = tiny()
@@ -413,12 +407,14 @@ mod tests {
 
     #[test]
     fn trains() {
-        toy::falls("bert-base", &request(), |job, device, _, losses| {
+        test_support::assert_loss_decreases("bert-base", &request(), |job, device, _, losses| {
             train_classifier(&tiny(), job, device, 4, losses)
         });
-        toy::falls("bert-base-pretraining", &request(), |job, device, _, losses| {
-            train_pretraining(&tiny(), job, device, 4, losses)
-        });
+        test_support::assert_loss_decreases(
+            "bert-base-pretraining",
+            &request(),
+            |job, device, _, losses| train_pretraining(&tiny(), job, device, 4, losses),
+        );
     }
 
     #[test]
@@ -428,6 +424,6 @@ mod tests {
 
     #[test]
     fn a_sequence_longer_than_the_positions_is_refused() {
-        toy::longest("bert-base", 512);
+        test_support::longest("bert-base", 512);
     }
 }

@@ -1,14 +1,5 @@
-//! ConvS2S, convolutional sequence to sequence learning.
-//!
-//! Paper: Gehring, Auli, Grangier, Yarats, Dauphin 2017, "Convolutional Sequence to
-//! Sequence Learning", arXiv 1705.03122. Reference: facebookresearch/fairseq
-//! `fairseq/models/fconv.py`, `fconv_wmt_en_de` and `fconv_wmt_en_fr`, with the
-//! dictionaries of the published models.
-//!
-//! Differences: batches are counted in sentences of one length instead of tokens, so
-//! nothing is filled up; burn's convolutions want channels before steps, so each layer
-//! turns its maps around; burn's label smoothing builds the smoothed targets as a tensor
-//! of the size of the scores; gradients are not clipped.
+//! ConvS2S, convolutional sequence to sequence learning. See `variants` for paper, reference and
+//! differences.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};
@@ -18,19 +9,17 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::text_steps::{PAD, translation};
 use crate::blocks::tokens::fits;
-use crate::blocks::weight_norm::{
-    NormedConv, NormedConvConfig, NormedLinear, NormedLinearConfig,
-};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::blocks::weight_norm::{NormedConv, NormedConvConfig, NormedLinear, NormedLinearConfig};
+use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
-/// How a [`ConvS2S`] is made.
+/// The configuration of a [`ConvS2S`].
 #[derive(Clone, Debug)]
 pub(crate) struct ConvS2SConfig {
-    /// Words of the source.
+    /// Words in the source vocabulary.
     pub source: usize,
-    /// Words of the target.
+    /// Words in the target vocabulary.
     pub target: usize,
-    /// Channels and kernel of each layer of the encoder, and of the decoder.
+    /// Channels and kernel of each layer; encoder and decoder have the same.
     pub layers: Vec<[usize; 2]>,
     /// Width of the embeddings: 768.
     pub embedding: usize,
@@ -89,13 +78,13 @@ impl ConvS2SConfig {
         .init(device)
     }
 
-    /// Channels that enter the first layer, and that leave the last.
+    /// Channels of the first layer's input and of the last layer's output.
     fn ends(&self) -> [usize; 2] {
         let last = self.layers.len() - 1;
         [self.layers[0][0], self.layers[last][0]]
     }
 
-    /// The embedding of one side; the scale is the reference's.
+    /// The embedding of one side, with the scale of the reference.
     fn embed(&self, vocab: usize, device: &Device) -> Embed {
         let table = |rows| {
             EmbeddingConfig::new(rows, self.embedding)
@@ -113,7 +102,7 @@ impl ConvS2SConfig {
         }
     }
 
-    /// The layers of one side; `future`: whether they see it.
+    /// The layers of one side; `future` says whether they read later words.
     fn convolutions(&self, future: bool, device: &Device) -> Vec<GatedConv> {
         let mut entering = self.ends()[0];
         let mut layers = Vec::with_capacity(self.layers.len());
@@ -122,7 +111,7 @@ impl ConvS2SConfig {
                 channels: [entering, 2 * channels],
                 kernel,
                 padding: if future { kernel / 2 } else { kernel - 1 },
-                // Twice as long for the half that the gate takes away.
+                // Twice the gain of a linear layer, since the gate halves the output.
                 gain: 2.0 * (1.0 - self.dropout).sqrt(),
             };
             layers.push(GatedConv {
@@ -171,8 +160,8 @@ pub(crate) struct ConvS2S {
 }
 
 impl ConvS2S {
-    /// Scores `[batch * seq, vocab]` of the next words, for `source: [batch, src_seq]`
-    /// and the target so far, `previous: [batch, seq]`.
+    /// Scores `[batch * seq, vocab]` of the next words, from `source: [batch, src_seq]` and the
+    /// previous words of the target, `previous: [batch, seq]`.
     pub fn forward(&self, source: Tensor<2, Int>, previous: Tensor<2, Int>) -> Tensor<2> {
         let (keys, values) = self.encode(source);
         let (embedded, mut x) = self.target.forward(previous);
@@ -193,7 +182,7 @@ impl ConvS2S {
             let (residual, convolved) = conv.forward(x);
             x = halved(convolved + residual);
         }
-        // Every decoder layer sends a gradient back; each counts as half of a mean.
+        // As in the reference, the gradients of the decoder layers are averaged and halved.
         let share = 1.0 / (2.0 * self.attention.len() as f64);
         let keys = scaled_gradient(self.keys.forward(x), share);
         let values = halved(keys.clone() + embedded);
@@ -201,7 +190,8 @@ impl ConvS2S {
     }
 }
 
-/// Words with their positions, brought to the width of the first convolution.
+/// The embedding of words and positions, and a linear layer to the channels of the first
+/// convolution.
 #[derive(Module, Debug)]
 struct Embed {
     words: Embedding,
@@ -211,10 +201,11 @@ struct Embed {
 }
 
 impl Embed {
-    /// `[batch, seq]` word ids to `[batch, seq, embedding]` and `[batch, seq, channels]`.
+    /// The embedding `[batch, seq, embedding]` of the word ids `words: [batch, seq]`, and the
+    /// output `[batch, seq, channels]` of the linear layer.
     fn forward(&self, words: Tensor<2, Int>) -> (Tensor<3>, Tensor<3>) {
         let ([_, seq], device) = (words.dims(), words.device());
-        // fairseq counts positions from the word after the one that fills up.
+        // In fairseq the first position is the one after the id of the padding word.
         let first = PAD as i64 + 1;
         let positions = Tensor::<1, Int>::arange(first..first + seq as i64, &device);
         let x = self.words.forward(words) + self.positions.forward(positions.unsqueeze());
@@ -223,7 +214,7 @@ impl Embed {
     }
 }
 
-/// A convolution of which one half gates the other.
+/// A convolution with a gated linear unit: one half of its channels gates the other.
 #[derive(Module, Debug)]
 struct GatedConv {
     shortcut: Option<NormedLinear>,
@@ -232,22 +223,21 @@ struct GatedConv {
 }
 
 impl GatedConv {
-    /// What is added to the output later, and the output, both `[batch, seq, leaving]`,
-    /// of `x: [batch, seq, entering]`.
+    /// The shortcut and the output, both `[batch, seq, leaving]`, for `x: [batch, seq, entering]`.
     fn forward(&self, x: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
         let [_, seq, _] = x.dims();
         let residual = match &self.shortcut {
             Some(shortcut) => shortcut.forward(x.clone()),
             None => x.clone(),
         };
-        let turned = self.dropout.forward(x).swap_dims(1, 2);
-        // What a causal layer computes beyond the end has seen the future.
-        let convolved = self.conv.forward(turned).narrow(2, 0, seq);
+        let channels_first = self.dropout.forward(x).swap_dims(1, 2);
+        // The outputs of a causal layer after the sequence are not used.
+        let convolved = self.conv.forward(channels_first).narrow(2, 0, seq);
         (residual, glu(convolved, 1).swap_dims(1, 2))
     }
 }
 
-/// Attention of one decoder layer to the source.
+/// The attention of one decoder layer to the source.
 #[derive(Module, Debug)]
 struct Attention {
     query: NormedLinear,
@@ -255,8 +245,8 @@ struct Attention {
 }
 
 impl Attention {
-    /// `x: [batch, seq, channels]` to the same, with the embedded target
-    /// `[batch, seq, embedding]` and keys and values `[batch, src_seq, embedding]`.
+    /// `[batch, seq, channels]` from `x` of the same shape, the embedding of the target, `target:
+    /// [batch, seq, embedding]`, and keys and values `[batch, src_seq, embedding]`.
     fn forward(
         &self,
         x: Tensor<3>,
@@ -272,35 +262,35 @@ impl Attention {
     }
 }
 
-/// A sum of two that varies as much as each of them.
+/// `sum`, the sum of two tensors, scaled to the variance of one of them.
 fn halved(sum: Tensor<3>) -> Tensor<3> {
     sum * 0.5f64.sqrt()
 }
 
-/// `x`, but only `share` of its gradient goes further back.
+/// `x`, with its gradient multiplied by `share`.
 fn scaled_gradient(x: Tensor<3>, share: f64) -> Tensor<3> {
     x.clone() * share + x.detach() * (1.0 - share)
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &ConvS2SConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let network = config.init(device);
-    translation(network, job, device, steps, watcher, ConvS2S::forward)
+    translation(network, job, device, steps, observer, ConvS2S::forward)
 }
 
 impl Network for ConvS2S {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, batch, recipe| Variant {
             name,
             family: "ConvS2S",
-            file: "conv_s2s",
+            file,
             paper: "Gehring, Auli, Grangier, Yarats, Dauphin 2017, Convolutional Sequence to Sequence Learning, arXiv 1705.03122",
-            reference: "facebookresearch/fairseq fairseq/models/fconv.py",
+            reference: "facebookresearch/fairseq fairseq/models/fconv.py (fconv_wmt_en_de and fconv_wmt_en_fr, with the dictionaries of the published models)",
             counts: Counts {
                 trainable,
                 tensors,
@@ -341,19 +331,19 @@ impl Network for ConvS2S {
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
         let usable = ConvS2SConfig::published(variant.name).positions - PAD - 1;
-        fits("--seq", job.seq(), usable)?;
-        fits("--src-seq", job.src_seq(), usable)
+        fits(InputSize::Seq, job.seq(), usable)?;
+        fits(InputSize::SrcSeq, job.src_seq(), usable)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = ConvS2SConfig::published(variant.name);
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -361,7 +351,7 @@ impl Network for ConvS2S {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> ConvS2SConfig {
         ConvS2SConfig {
@@ -377,17 +367,17 @@ mod tests {
 
     #[test]
     fn each_target_word_has_scores() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let scores = tiny()
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
         assert_eq!(scores.dims(), [10, 30]);
     }
 
-    /// A later word must not change what is predicted before it.
+    /// A later word does not change the scores of the words before it.
     #[test]
     fn the_future_is_hidden() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let network = tiny().init(&device);
         let scores = |target: [[i64; 3]; 1]| {
             let target = Tensor::from_data(target, &device);
@@ -399,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_sentence_longer_than_the_positions_is_refused() {
-        toy::longest("convs2s-en-de", 1022);
+        test_support::longest("convs2s-en-de", 1022);
     }
 
     #[test]
@@ -414,7 +404,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("convs2s-en-de", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("convs2s-en-de", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 8, losses)
         });
     }

@@ -1,10 +1,4 @@
-//! DCGAN for 64x64 images.
-//!
-//! Paper: Radford, Metz, Chintala 2015, "Unsupervised Representation Learning with Deep
-//! Convolutional Generative Adversarial Networks", arXiv 1511.06434. Reference:
-//! pytorch/examples `dcgan/main.py`.
-//!
-//! Differences: none.
+//! DCGAN for 64x64 images. See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
@@ -15,20 +9,18 @@ use burn::tensor::{Device, Distribution, Tensor};
 
 use super::Network;
 use crate::blocks::around;
-use crate::{
-    Batch, Counts, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher,
-};
+use crate::{Batch, Counts, Input, Job, Observer, OptimizerKind, Phase, Trainer, Variant};
 
-/// Height and width of the images that four doublings of a 4x4 map give.
+/// Height and width of the images: four layers double a 4x4 map.
 const IMAGE: usize = 64;
 
-/// How the two networks are made.
+/// The configuration of the two networks.
 #[derive(Clone, Debug)]
 pub(crate) struct DcganConfig {
-    /// Length of the noise that an image is made from.
+    /// Length of the noise of an image.
     pub noise: usize,
-    /// Channels of both networks at their highest resolution, 32x32; each halving of the
-    /// resolution doubles them.
+    /// Channels of both networks at 32x32, the highest resolution of their maps. They double
+    /// where the resolution halves.
     pub width: usize,
 }
 
@@ -89,7 +81,7 @@ impl DcganConfig {
     }
 }
 
-/// Makes images from noise.
+/// The network that makes images from noise.
 #[derive(Module, Debug)]
 pub(crate) struct Generator {
     convs: Vec<ConvTranspose2d>,
@@ -99,7 +91,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// Images `[batch, 3, 64, 64]` from `noise` `[batch, length, 1, 1]`.
+    /// Images `[batch, 3, 64, 64]` from `noise: [batch, length, 1, 1]`.
     pub fn forward(&self, noise: Tensor<4>) -> Tensor<4> {
         let mut x = noise;
         for (conv, norm) in self.convs.iter().zip(&self.norms) {
@@ -109,7 +101,7 @@ impl Generator {
     }
 }
 
-/// Tells real images from made ones.
+/// The network that tells real images from made ones.
 #[derive(Module, Debug)]
 pub(crate) struct Discriminator {
     first: Conv2d,
@@ -120,7 +112,7 @@ pub(crate) struct Discriminator {
 }
 
 impl Discriminator {
-    /// For each of the images `[batch, 3, 64, 64]` the probability that it is real.
+    /// The probabilities `[batch]` that `images: [batch, 3, 64, 64]` are real.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<1> {
         let mut x = self.relu.forward(self.first.forward(images));
         for (conv, norm) in self.convs.iter().zip(&self.norms) {
@@ -130,7 +122,7 @@ impl Discriminator {
     }
 }
 
-/// The cross-entropy of the probabilities against "all of them are real", or made.
+/// The cross-entropy `[1]` of `probabilities: [batch]`, if all images are real or all are made.
 fn cross_entropy(probabilities: Tensor<1>, real: bool) -> Tensor<1> {
     let device = probabilities.device();
     let targets = Tensor::full([probabilities.dims()[0]], i64::from(real), &device);
@@ -139,21 +131,21 @@ fn cross_entropy(probabilities: Tensor<1>, real: bool) -> Tensor<1> {
         .forward(probabilities, targets)
 }
 
-/// Trains both networks. The order is the reference's: the discriminator on real images,
-/// then on made ones (whose graph is kept for the generator), its step; then the
-/// generator through the discriminator, and its step.
-fn train<W: Watcher>(
+/// Trains both networks in the reference's order: backward passes of the discriminator on real
+/// images and on made ones (whose graph it keeps for the generator), the discriminator's step, the
+/// backward pass of the generator through the discriminator, the generator's step.
+fn train<O: Observer>(
     config: &DcganConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
-    let mut generator = Trainee::named("generator", config.generator(device), job);
-    let mut discriminator = Trainee::named("discriminator", config.discriminator(device), job);
-    generator.show(watcher);
-    discriminator.show(watcher);
-    watcher.end(Phase::Init)?;
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    let mut generator = Trainer::named("generator", config.generator(device), job);
+    let mut discriminator = Trainer::named("discriminator", config.discriminator(device), job);
+    generator.show(observer);
+    discriminator.show(observer);
+    observer.end(Phase::Init)?;
     for _ in 0..steps {
         for micro_batch in 1..=job.accumulate {
             let last = micro_batch == job.accumulate;
@@ -161,25 +153,25 @@ fn train<W: Watcher>(
             let images =
                 Tensor::<4>::random([job.batch, 3, IMAGE, IMAGE], Distribution::Default, device);
             let noise = Tensor::<4>::random([job.batch, config.noise, 1, 1], random, device);
-            (images.clone(), noise.clone()).show(watcher);
-            watcher.end(Phase::Data)?;
+            (images.clone(), noise.clone()).show(observer);
+            observer.end(Phase::Data)?;
 
             let loss = cross_entropy(discriminator.module().forward(images), true);
-            discriminator.show(watcher);
-            discriminator.backward(loss, watcher)?;
+            discriminator.show(observer);
+            discriminator.backward(loss, observer)?;
 
             let made = generator.module().forward(noise);
             let judged = discriminator.module().forward(made.clone().detach());
-            generator.show(watcher);
-            discriminator.backward(cross_entropy(judged, false), watcher)?;
+            generator.show(observer);
+            discriminator.backward(cross_entropy(judged, false), observer)?;
             if last {
-                discriminator = discriminator.step(watcher)?;
+                discriminator = discriminator.step(observer)?;
             }
 
             let judged = discriminator.module().forward(made);
-            generator.backward(cross_entropy(judged, true), watcher)?;
+            generator.backward(cross_entropy(judged, true), observer)?;
             if last {
-                generator = generator.step(watcher)?;
+                generator = generator.step(observer)?;
             }
         }
     }
@@ -190,11 +182,11 @@ fn train<W: Watcher>(
 pub(crate) struct Dcgan;
 
 impl Network for Dcgan {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "dcgan",
             family: "DCGAN",
-            file: "dcgan",
+            file,
             paper: "Radford, Metz, Chintala 2015, Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks, arXiv 1511.06434",
             reference: "pytorch/examples dcgan/main.py",
             // Generator 3,576,704 in 13 tensors, discriminator 2,765,568 in 11.
@@ -211,27 +203,27 @@ impl Network for Dcgan {
         }]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train(&DcganConfig::published(), job, device, steps, watcher)
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        train(&DcganConfig::published(), job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     const TINY: DcganConfig = DcganConfig { noise: 8, width: 4 };
 
     #[test]
     fn images_are_made_and_judged() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let noise = Tensor::zeros([2, 8, 1, 1], &device);
         let images = TINY.generator(&device).forward(noise);
         assert_eq!(images.dims(), [2, 3, IMAGE, IMAGE]);
@@ -247,13 +239,16 @@ mod tests {
                 accumulate,
                 ..Request::default()
             };
-            let of_real_images = toy::Kind {
+            let of_real_images = test_support::Kind {
                 which: 0,
                 of: 3 * accumulate,
             };
-            toy::one_falls(of_real_images, "dcgan", &request, |job, device, steps, losses| {
-                train(&TINY, job, device, steps, losses)
-            });
+            test_support::assert_one_loss_decreases(
+                of_real_images,
+                "dcgan",
+                &request,
+                |job, device, steps, losses| train(&TINY, job, device, steps, losses),
+            );
         }
     }
 }

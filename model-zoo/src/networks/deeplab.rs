@@ -1,13 +1,5 @@
-//! DeepLabv3 on ResNet-50 and ResNet-101, with the auxiliary classifier it is trained with.
-//!
-//! Paper: Chen, Papandreou, Schroff, Adam 2017, "Rethinking Atrous Convolution for
-//! Semantic Image Segmentation", arXiv 1706.05587. Reference: pytorch/vision
-//! `torchvision/models/segmentation/deeplabv3.py` (output stride 8) and
-//! `references/segmentation`.
-//!
-//! Differences:
-//! - Bilinear resizing is a product with two constant matrices, see [`bilinear`]: the
-//!   same results and nothing more kept for the backward pass.
+//! DeepLabv3 on ResNet-50 and ResNet-101, with the auxiliary classifier of its training. See
+//! `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -19,7 +11,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use super::Network;
 use super::resnet::{ResNet, ResNetConfig};
 use crate::blocks::{ConvNorm, bilinear, conv, cross_entropy_per_pixel, dilated};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Setting, Variant, supervised};
 
 /// Dilations of the three 3x3 branches at output stride 8 (section 4.1 of the paper).
 const RATES: [usize; 3] = [12, 24, 36];
@@ -27,7 +19,7 @@ const RATES: [usize; 3] = [12, 24, 36];
 /// Weight of the auxiliary classifier's loss.
 const AUXILIARY_WEIGHT: f64 = 0.5;
 
-/// How a [`DeepLab`] is made.
+/// The configuration of a [`DeepLab`].
 #[derive(Clone, Debug)]
 pub(crate) struct DeepLabConfig {
     /// The backbone.
@@ -87,8 +79,8 @@ pub(crate) struct DeepLab {
 }
 
 impl DeepLab {
-    /// Class scores `[batch, classes, height, width]` of the images `[batch, 3, height,
-    /// width]`, by the classifier and by the auxiliary one.
+    /// Class scores `[batch, classes, height, width]` of `images: [batch, 3, height, width]`, by
+    /// the classifier and by the auxiliary one.
     pub fn forward(&self, images: Tensor<4>) -> [Tensor<4>; 2] {
         let [_, _, height, width] = images.dims();
         let [_, _, third, fourth] = self.backbone.stages(images);
@@ -99,7 +91,7 @@ impl DeepLab {
     }
 }
 
-/// Atrous spatial pyramid pooling: the same map seen at five scales.
+/// Atrous spatial pyramid pooling: five branches read the same map at different scales.
 #[derive(Module, Debug)]
 struct Aspp {
     point: ConvNorm,
@@ -140,7 +132,7 @@ impl Aspp {
     }
 }
 
-/// A 3x3 convolution, then the scores of each pixel.
+/// A 3x3 convolution, and a 1x1 convolution that computes the scores of each pixel.
 #[derive(Module, Debug)]
 struct Classifier {
     conv: ConvNorm,
@@ -163,20 +155,20 @@ impl Classifier {
     }
 }
 
-fn train<W: Watcher>(
+fn train<O: Observer>(
     config: &DeepLabConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let ([height, width], batch) = (job.image(), job.batch);
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             let random = Distribution::Default;
             (
@@ -193,13 +185,13 @@ fn train<W: Watcher>(
 }
 
 impl Network for DeepLab {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, buffers| Variant {
             name,
             family: "DeepLab",
-            file: "deeplab",
+            file,
             paper: "Chen, Papandreou, Schroff, Adam 2017, Rethinking Atrous Convolution for Semantic Image Segmentation, arXiv 1706.05587",
-            reference: "pytorch/vision torchvision/models/segmentation/deeplabv3.py",
+            reference: "pytorch/vision torchvision/models/segmentation/deeplabv3.py (output stride 8), references/segmentation",
             counts: Counts {
                 trainable,
                 tensors,
@@ -226,11 +218,11 @@ impl Network for DeepLab {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // The branch that pools the whole image has one value per image and channel, and
-        // one value has no variance to normalise by.
+        // The branch that pools the whole image has one value per image and channel. A batch of
+        // one has no variance to normalise by.
         match job.batch {
             1 => Err(Error::Size {
-                what: "--batch",
+                what: Setting::Batch,
                 must: "at least 2".into(),
                 got: "1".into(),
             }),
@@ -238,22 +230,22 @@ impl Network for DeepLab {
         }
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = DeepLabConfig::published(variant.name, job.classes());
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, find, toy};
+    use crate::{Request, find, test_support};
 
     fn tiny() -> DeepLabConfig {
         DeepLabConfig {
@@ -269,15 +261,18 @@ mod tests {
 
     #[test]
     fn scores_have_the_size_of_the_image() {
-        let device = toy::flex();
-        for scores in tiny().init(&device).forward(Tensor::zeros([2, 3, 33, 40], &device)) {
+        let device = test_support::flex();
+        for scores in tiny()
+            .init(&device)
+            .forward(Tensor::zeros([2, 3, 33, 40], &device))
+        {
             assert_eq!(scores.dims(), [2, 5, 33, 40]);
         }
     }
 
     #[test]
     fn the_backbone_keeps_an_eighth_of_the_resolution() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let backbone = tiny().backbone.init(&device);
         let sides = backbone
             .stages(Tensor::zeros([1, 3, 64, 64], &device))
@@ -296,9 +291,11 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("deeplabv3-r50", &request, |job, device, steps, losses| {
-            train(&tiny(), job, device, steps, losses)
-        });
+        test_support::assert_loss_decreases(
+            "deeplabv3-r50",
+            &request,
+            |job, device, steps, losses| train(&tiny(), job, device, steps, losses),
+        );
     }
 
     #[test]
@@ -309,6 +306,6 @@ mod tests {
             ..Request::default()
         };
         let error = DeepLab::check(&variant, &request.resolve(&variant).unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "--batch must be at least 2, not 1");
+        assert_eq!(error.to_string(), "batch size must be at least 2, not 1");
     }
 }

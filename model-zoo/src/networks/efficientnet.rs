@@ -1,12 +1,5 @@
-//! EfficientNet-B0.
-//!
-//! Paper: Tan, Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
-//! Networks", arXiv 1905.11946. Reference: pytorch/vision
-//! `torchvision/models/efficientnet.py`; the recipe is that of tensorflow/tpu
-//! `models/official/efficientnet`.
-//!
-//! Differences:
-//! - The moving average of the weights that the recipe keeps is left out: 20 MiB.
+//! EfficientNet-B0, a network of inverted residuals with squeeze and excitation. See `variants` for
+//! paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -18,9 +11,9 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{ConvNorm, conv, drop_path};
 use crate::classify::classify;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// Table 1 of the paper: expansion, kernel, stride of the first, channels, repetitions.
+/// Table 1 of the paper: expansion, kernel, stride of the first block, channels, blocks.
 const STAGES: [(usize, usize, usize, usize, usize); 7] = [
     (1, 3, 1, 16, 1),
     (6, 3, 2, 24, 2),
@@ -32,12 +25,12 @@ const STAGES: [(usize, usize, usize, usize, usize); 7] = [
 ];
 const STEM: usize = 32;
 const LAST: usize = 1280;
-/// A block narrows to a quarter of its input to decide how to weigh its channels.
+/// Channels of a block's input for each channel of its squeeze layer.
 const SQUEEZE: usize = 4;
-/// Probability with which the last block is left out; the others, in proportion.
+/// Probability with which a sample skips the last block; it rises linearly from 0 at the first.
 const DROP_PATH: f64 = 0.2;
 
-/// How an [`EfficientNet`] is made.
+/// The configuration of an [`EfficientNet`].
 #[derive(Clone, Debug)]
 pub(crate) struct EfficientNetConfig {
     /// Classes of the output.
@@ -86,7 +79,7 @@ pub(crate) struct EfficientNet {
 }
 
 impl EfficientNet {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut x = silu(self.stem.forward(images));
         for block in &self.blocks {
@@ -124,7 +117,7 @@ impl BlockConfig {
     }
 }
 
-/// An inverted residual that weighs its channels (MBConv).
+/// An inverted residual with squeeze and excitation (MBConv).
 #[derive(Module, Debug)]
 struct Block {
     expand: Option<ConvNorm>,
@@ -151,7 +144,7 @@ impl Block {
     }
 }
 
-/// Weighs each channel by what the whole image says about it.
+/// Multiplies each channel by a weight that is computed from the means of all channels.
 #[derive(Module, Debug)]
 struct SqueezeExcite {
     avgpool: AdaptiveAvgPool2d,
@@ -175,13 +168,13 @@ impl SqueezeExcite {
 }
 
 impl Network for EfficientNet {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "efficientnet-b0",
             family: "EfficientNet",
-            file: "efficientnet",
+            file,
             paper: "Tan, Le 2019, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, arXiv 1905.11946",
-            reference: "pytorch/vision torchvision/models/efficientnet.py",
+            reference: "pytorch/vision torchvision/models/efficientnet.py; the recipe is that of tensorflow/tpu models/official/efficientnet",
             counts: Counts {
                 trainable: 5_288_548,
                 tensors: 213,
@@ -203,31 +196,31 @@ impl Network for EfficientNet {
     }
 
     fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        // Every convolution is padded by half its kernel, so one pixel is enough.
+        // All convolutions are padded by half their kernel, so one pixel is enough.
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let classes = job.classes();
         let network = EfficientNetConfig { classes }.init(device);
-        classify(network, job, device, steps, watcher, EfficientNet::forward)
+        classify(network, job, device, steps, observer, EfficientNet::forward)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let network = EfficientNetConfig { classes: 10 }.init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 10]);
@@ -245,6 +238,6 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::trains("efficientnet-b0", &request);
+        test_support::trains("efficientnet-b0", &request);
     }
 }

@@ -1,11 +1,4 @@
-//! ELMo's bidirectional language model.
-//!
-//! Paper: Peters et al. 2018, "Deep contextualized word representations",
-//! arXiv 1802.05365. Reference: allenai/bilm-tf `bilm/training.py`, `bin/train_elmo.py`.
-//!
-//! Differences: burn's gradient of the output table is as large as the table
-//! (1.6 GB for each direction), where TensorFlow keeps the rows that were used; the
-//! forget gate's constant offset of one and the clipping of gradients are left out.
+//! ELMo's bidirectional language model. See `variants` for paper, reference and differences.
 
 use std::cell::RefCell;
 
@@ -21,20 +14,20 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::lstm::{advance, detached};
 use crate::blocks::tokens::cross_entropy;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// How an [`Elmo`] is made.
+/// The configuration of an [`Elmo`].
 #[derive(Clone, Debug)]
 pub(crate) struct ElmoConfig {
-    /// Words that can be predicted: 793,471.
+    /// Words in the vocabulary of the output layer: 793,471.
     pub vocab: usize,
-    /// Characters: 261.
+    /// Characters in the vocabulary: 261.
     pub characters: usize,
-    /// Characters of each word, filled up: 50.
+    /// Characters of each word, with padding: 50.
     pub word_length: usize,
     /// Width of a character's vector: 16.
     pub character_width: usize,
-    /// Kernel and number of each group of filters over the characters.
+    /// Kernel and channels of each convolution over the characters.
     pub filters: Vec<[usize; 2]>,
     /// Highway layers: 2.
     pub highways: usize,
@@ -42,13 +35,13 @@ pub(crate) struct ElmoConfig {
     pub layers: usize,
     /// Width of an LSTM's cell: 4,096.
     pub cell: usize,
-    /// Width to which words and outputs are projected: 512.
+    /// Width of the projected words and outputs: 512.
     pub projected: usize,
-    /// Bound of cells and projections: 3.
+    /// Bound of the absolute values of cells and projections: 3.
     pub clip: f64,
     /// Dropout: 0.1.
     pub dropout: f64,
-    /// Words to which a predicted one is compared: 8,192.
+    /// Words that the sampled softmax draws for a batch: 8,192.
     pub negatives: usize,
 }
 
@@ -107,14 +100,14 @@ impl ElmoConfig {
         }
     }
 
-    /// The language model under its output layer, as it is trained.
+    /// The language model with the output layer that its training needs, on `device`.
     pub fn training(&self, device: &Device) -> Training {
         Training {
             bilm: self.init(device),
             table: EmbeddingConfig::new(self.vocab, self.projected)
                 .with_initializer(Initializer::Normal {
                     mean: 0.0,
-                    // Of the reference.
+                    // The scale of the reference.
                     std: (self.projected as f64).powf(-0.5),
                 })
                 .init(device),
@@ -122,7 +115,7 @@ impl ElmoConfig {
         }
     }
 
-    /// The states of all layers of one direction before the first batch.
+    /// The states of all layers of one direction before the first batch: zeros.
     fn initial(&self, batch: usize, device: &Device) -> States {
         let state = |_| LstmState {
             cell: Tensor::zeros([batch, self.cell], device),
@@ -135,7 +128,8 @@ impl ElmoConfig {
 /// The states of the layers of one direction.
 type States = Vec<LstmState<2>>;
 
-/// Two stacks of LSTMs, one for each direction, over words read by their characters.
+/// Two stacks of LSTMs, one for each direction, over vectors of words that convolutions compute
+/// from their characters.
 #[derive(Module, Debug)]
 pub(crate) struct Elmo {
     characters: Embedding,
@@ -147,8 +141,8 @@ pub(crate) struct Elmo {
 }
 
 impl Elmo {
-    /// The words `[seq, batch, projected]` that `characters: [seq * batch, word_length]`
-    /// spell.
+    /// The vectors `[seq, batch, projected]` of the words that `characters: [seq * batch,
+    /// word_length]` spell.
     fn embed(&self, characters: Tensor<2, Int>, batch: usize) -> Tensor<3> {
         let x = self.characters.forward(characters).swap_dims(1, 2);
         let filtered = self
@@ -163,7 +157,7 @@ impl Elmo {
     }
 }
 
-/// A layer that lets part of its input through.
+/// A layer whose output is a weighted mean of its input and of a linear layer's output.
 #[derive(Module, Debug)]
 struct Highway {
     carry: Linear,
@@ -171,7 +165,7 @@ struct Highway {
 }
 
 impl Highway {
-    /// `[words, width]` to the same.
+    /// `[words, width]` from `x` of the same shape.
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let carry = sigmoid(self.carry.forward(x.clone()));
         let transformed = relu(self.transform.forward(x.clone()));
@@ -179,7 +173,7 @@ impl Highway {
     }
 }
 
-/// The LSTMs of one direction, with a residual sum around all but the first.
+/// The LSTMs of one direction, with a shortcut around each but the first.
 #[derive(Module, Debug)]
 struct Direction {
     layers: Vec<ProjectedLstm>,
@@ -187,7 +181,8 @@ struct Direction {
 }
 
 impl Direction {
-    /// `[seq, batch, projected]` to the same, going on from `states`.
+    /// The output `[seq, batch, projected]` and the states after it, from `x` of the same shape
+    /// and the `states` before.
     fn forward(&self, x: Tensor<3>, states: States) -> (Tensor<3>, States) {
         let (mut x, mut after) = (x, Vec::with_capacity(states.len()));
         for (layer, (lstm, state)) in self.layers.iter().zip(states).enumerate() {
@@ -203,9 +198,9 @@ impl Direction {
     }
 }
 
-/// An LSTM whose output is projected to fewer channels before it is fed back (Sak,
-/// Senior, Beaufays 2014, arXiv 1402.1128), with the tensors of TensorFlow's: one
-/// kernel for the input and the output before.
+/// An LSTM that projects its output to fewer channels before the next step reads it (Sak, Senior,
+/// Beaufays 2014, arXiv 1402.1128). Its parameters are those of TensorFlow's: one kernel for the
+/// input and the last output.
 #[derive(Module, Debug)]
 struct ProjectedLstm {
     kernel: Linear,
@@ -214,7 +209,8 @@ struct ProjectedLstm {
 }
 
 impl ProjectedLstm {
-    /// `[seq, batch, projected]` to the same, going on from `state`.
+    /// The output `[seq, batch, projected]` and the state after it, from `x` of the same shape and
+    /// the `state` before.
     fn forward(&self, x: Tensor<3>, mut state: LstmState<2>) -> (Tensor<3>, LstmState<2>) {
         let [seq, ..] = x.dims();
         let mut outputs = Vec::with_capacity(seq);
@@ -240,8 +236,8 @@ pub(crate) struct Training {
 }
 
 impl Training {
-    /// The loss of the words `next: [seq * batch]` after `context: [seq, batch,
-    /// projected]`, each compared to the words `negatives` (sampled softmax).
+    /// The loss `[1]` of the words `next: [seq * batch]` given `context: [seq, batch, projected]`:
+    /// a softmax over the word and the sampled words `negatives: [negatives]`.
     fn loss(
         &self,
         context: Tensor<3>,
@@ -267,13 +263,13 @@ impl Training {
     }
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &ElmoConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, tokens) = (job.batch, job.batch * job.seq());
     let carried = RefCell::new([config.initial(batch, device), config.initial(batch, device)]);
     supervised(
@@ -281,7 +277,7 @@ fn train_on<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             let spelled = || Tensor::<2, Int>::zeros([tokens, config.word_length], device);
             let next = || Tensor::<1, Int>::zeros([tokens], device);
@@ -309,11 +305,11 @@ fn train_on<W: Watcher>(
 }
 
 impl Network for Elmo {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "elmo-bilm",
             family: "BiLSTM",
-            file: "elmo",
+            file,
             paper: "Peters et al. 2018, Deep contextualized word representations, arXiv 1802.05365",
             reference: "allenai/bilm-tf bilm/training.py, bin/train_elmo.py",
             counts: Counts {
@@ -342,27 +338,27 @@ impl Network for Elmo {
             return Ok(());
         }
         Err(Error::Size {
-            what: "--vocab",
+            what: InputSize::Vocab.into(),
             must: "at least 2, a word and another to compare it to".into(),
             got: job.vocab().to_string(),
         })
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train_on(&ElmoConfig::new(job.vocab()), job, device, steps, watcher)
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        train_on(&ElmoConfig::new(job.vocab()), job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> ElmoConfig {
         ElmoConfig {
@@ -375,16 +371,16 @@ mod tests {
         }
     }
 
-    /// The table of the reference, without the output layer.
+    /// Expected: the counts of the reference without its output layer.
     #[test]
     fn the_language_model_has_the_published_counts() {
-        let bilm = ElmoConfig::new(793_471).init(&toy::flex());
-        assert_eq!(toy::parameters(&bilm), (93_600_848, 37));
+        let bilm = ElmoConfig::new(793_471).init(&test_support::flex());
+        assert_eq!(test_support::parameters(&bilm), (93_600_848, 37));
     }
 
     #[test]
     fn words_keep_their_places() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let (config, bilm) = (tiny(), tiny().init(&device));
         let words = bilm.embed(Tensor::zeros([15, 6], &device), 3);
         assert_eq!(words.dims(), [5, 3, 8]);
@@ -404,7 +400,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("elmo-bilm", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("elmo-bilm", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 16, losses)
         });
     }

@@ -1,11 +1,4 @@
-//! GPT-2.
-//!
-//! Paper: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are
-//! Unsupervised Multitask Learners". Reference: openai/gpt-2 `src/model.py`; the counts
-//! are those of transformers `GPT2LMHeadModel`.
-//!
-//! Differences: gradient clipping and weight decay are left out, which need no memory
-//! that outlives an operation.
+//! GPT-2, a decoder-only language model. See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::activation::ActivationConfig;
@@ -17,14 +10,14 @@ use crate::blocks::attention::causal_mask;
 use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
 use crate::blocks::text_steps::language_model;
 use crate::blocks::tokens::{fits, positions, tied_scores};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
-/// How a [`Gpt2`] is made; the fields are those of a `config.json`.
+/// The configuration of a [`Gpt2`]; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpt2Config {
     /// Words in the vocabulary: 50,257.
     pub vocab: usize,
-    /// Learned positions, which no sequence can exceed: 1,024.
+    /// Learned positions, which limit the length of a sequence: 1,024.
     pub positions: usize,
     /// Width of the model.
     pub d_model: usize,
@@ -32,7 +25,7 @@ pub(crate) struct Gpt2Config {
     pub layers: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Width inside the feed-forward block: four times the model's.
+    /// Width of the feed-forward block's hidden layer: four times the model's.
     pub d_ff: usize,
     /// Dropout on embeddings, attention weights and residual branches: 0.1.
     pub dropout: f64,
@@ -80,7 +73,7 @@ impl Gpt2Config {
     pub fn init(&self, device: &Device) -> Gpt2 {
         let layer = self.layer();
         let table = |rows| {
-            // The scale of the reference, so that the output scores start small.
+            // The scale of the reference: output scores are small at the start.
             EmbeddingConfig::new(rows, self.d_model)
                 .with_initializer(Initializer::Normal {
                     mean: 0.0,
@@ -98,7 +91,7 @@ impl Gpt2Config {
     }
 }
 
-/// A decoder-only language model whose table of words is its output layer too.
+/// A decoder-only language model whose embedding table is its output layer too.
 #[derive(Module, Debug)]
 pub(crate) struct Gpt2 {
     wte: Embedding,
@@ -109,7 +102,7 @@ pub(crate) struct Gpt2 {
 }
 
 impl Gpt2 {
-    /// Scores `[batch * seq, vocab]` of the next words after `words: [batch, seq]`.
+    /// Scores `[batch * seq, vocab]` of the words that follow each of `words: [batch, seq]`.
     pub fn forward(&self, words: Tensor<2, Int>) -> Tensor<2> {
         let (device, [_, seq]) = (words.device(), words.dims());
         let x = self.wte.forward(words) + self.wpe.forward(positions(seq, &device));
@@ -122,25 +115,25 @@ impl Gpt2 {
     }
 }
 
-/// Trains `config` to predict the next words.
-pub(crate) fn train_on<W: Watcher>(
+/// Trains the network that `config` describes to predict the next words.
+pub(crate) fn train_on<O: Observer>(
     config: &Gpt2Config,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let network = config.init(device);
-    language_model(network, job, device, steps, watcher, Gpt2::forward)
+    language_model(network, job, device, steps, observer, Gpt2::forward)
 }
 
 impl Network for Gpt2 {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors| Variant {
             name,
             family: "GPT-2",
-            file: "gpt2",
-            paper: "Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
+            file,
+            paper: "Radford, Wu, Child, Luan, Amodei, Sutskever 2019, Language Models are Unsupervised Multitask Learners",
             reference: "openai/gpt-2 src/model.py; transformers GPT2LMHeadModel",
             counts: Counts {
                 trainable,
@@ -169,18 +162,18 @@ impl Network for Gpt2 {
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
         let config = Gpt2Config::published(variant.name, job.vocab());
-        fits("--seq", job.seq(), config.positions)
+        fits(InputSize::Seq, job.seq(), config.positions)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = Gpt2Config::published(variant.name, job.vocab());
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -188,7 +181,7 @@ impl Network for Gpt2 {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> Gpt2Config {
         Gpt2Config {
@@ -203,15 +196,15 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let scores = tiny().init(&device).forward(words(2, 8, &device));
         assert_eq!(scores.dims(), [16, 50]);
     }
 
-    /// A later word must not change what is predicted before it.
+    /// A later word does not change the scores of the words before it.
     #[test]
     fn the_future_is_hidden() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let network = tiny().init(&device);
         let scores = |words: [[i64; 3]; 1]| {
             let scores = network.forward(Tensor::from_data(words, &device));
@@ -230,13 +223,13 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("gpt2", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("gpt2", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }
 
     #[test]
     fn a_sequence_longer_than_the_positions_is_refused() {
-        toy::longest("gpt2", 1024);
+        test_support::longest("gpt2", 1024);
     }
 }

@@ -1,12 +1,5 @@
-//! InferSent: a BiLSTM sentence encoder under a classifier of sentence pairs.
-//!
-//! Paper: Conneau, Kiela, Schwenk, Barrault, Bordes 2017, "Supervised Learning of
-//! Universal Sentence Representations from Natural Language Inference Data",
-//! arXiv 1705.02364. Reference: facebookresearch/InferSent `models.py`, `train_nli.py`.
-//!
-//! Differences: both sentences are as long as `--seq`, where the reference fills a batch
-//! up to its longest and skips the filling in a packed sequence; the LSTM runs step by
-//! step instead of in a fused kernel; gradients are not clipped.
+//! InferSent: a BiLSTM sentence encoder and a classifier of sentence pairs. See `variants` for
+//! paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -15,17 +8,17 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use super::Network;
 use crate::blocks::lstm::{BiLstm, LstmConfig};
 use crate::blocks::tokens::cross_entropy;
-use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// Width of the GloVe vectors, which are looked up outside the network.
+/// Width of the GloVe vectors. The network does not contain their table: a batch holds vectors.
 const GLOVE: usize = 300;
 
-/// How an [`InferSent`] is made.
+/// The configuration of an [`InferSent`].
 #[derive(Clone, Debug)]
 pub(crate) struct InferSentConfig {
     /// Width of the state in each direction: 2,048.
     pub hidden: usize,
-    /// Width of the classifier: 512.
+    /// Width of the classifier's hidden layers: 512.
     pub classifier: usize,
     /// Classes of a pair: entailed, neutral, contradicted.
     pub classes: usize,
@@ -55,7 +48,7 @@ impl InferSentConfig {
     }
 }
 
-/// One encoder for both sentences, and three layers without activations between them.
+/// One encoder for both sentences, and a classifier of three linear layers without activations.
 #[derive(Module, Debug)]
 pub(crate) struct InferSent {
     encoder: BiLstm,
@@ -63,7 +56,7 @@ pub(crate) struct InferSent {
 }
 
 impl InferSent {
-    /// Class scores `[batch, classes]` of sentence pairs, each `[seq, batch, 300]`.
+    /// Class scores `[batch, classes]` of pairs of sentences, each `[seq, batch, 300]`.
     pub fn forward(&self, premise: Tensor<3>, hypothesis: Tensor<3>) -> Tensor<2> {
         let (u, v) = (self.encode(premise), self.encode(hypothesis));
         let difference = (u.clone() - v.clone()).abs();
@@ -74,26 +67,26 @@ impl InferSent {
             .fold(features, |x, layer| layer.forward(x))
     }
 
-    /// The largest value over the words of a sentence: `[batch, 2 * hidden]`.
+    /// The largest values `[batch, 2 * hidden]` over the words of `sentence: [seq, batch, 300]`.
     fn encode(&self, sentence: Tensor<3>) -> Tensor<2> {
         self.encoder.forward(sentence).max_dim(0).squeeze_dim(0)
     }
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &InferSentConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             let sentence =
                 || Tensor::<3>::random([seq, batch, GLOVE], Distribution::Default, device);
@@ -110,11 +103,11 @@ fn train_on<W: Watcher>(
 }
 
 impl Network for InferSent {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "infersent",
             family: "BiLSTM",
-            file: "infersent",
+            file,
             paper: "Conneau, Kiela, Schwenk, Barrault, Bordes 2017, Supervised Learning of Universal Sentence Representations from Natural Language Inference Data, arXiv 1705.02364",
             reference: "facebookresearch/InferSent models.py, train_nli.py",
             counts: Counts {
@@ -131,29 +124,29 @@ impl Network for InferSent {
             optimizer: OptimizerKind::Sgd,
             recipe: "SNLI, 64 pairs of sentences as GloVe vectors, BiLSTM with max-pooling, cross-entropy, SGD",
             differences: &[
-                "both sentences have --seq words, where the reference fills a batch up to its longest and skips the filling",
+                "both sentences have --seq words, where the reference fills a batch up to its longest and skips the filling in a packed sequence",
                 "the LSTM runs step by step instead of in a fused kernel",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = InferSentConfig::new(job.classes());
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> InferSentConfig {
         InferSentConfig {
@@ -165,7 +158,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_pair() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let sentence = |words| Tensor::zeros([words, 2, GLOVE], &device);
         let scores = tiny().init(&device).forward(sentence(5), sentence(4));
         assert_eq!(scores.dims(), [2, 3]);
@@ -181,7 +174,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("infersent", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("infersent", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

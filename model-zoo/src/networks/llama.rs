@@ -1,13 +1,5 @@
-//! Llama 2 and TinyLlama.
-//!
-//! Papers: Touvron et al. 2023, "Llama 2: Open Foundation and Fine-Tuned Chat Models",
-//! arXiv 2307.09288; Zhang, Zeng, Wang, Lu 2024, "TinyLlama: An Open-Source Small
-//! Language Model", arXiv 2401.02385. Reference: transformers `LlamaForCausalLM`.
-//!
-//! Differences: gradient clipping and weight decay are left out, which need no memory
-//! that outlives an operation; burn turns pairs of neighbouring channels, as Meta's own
-//! code does and transformers' does not, by way of a tensor twice as large as the
-//! queries, which is freed at once.
+//! Llama 2 and TinyLlama, decoder-only language models. See `variants` for paper, reference and
+//! differences.
 
 use burn::module::Module;
 use burn::nn::{
@@ -20,9 +12,9 @@ use super::Network;
 use crate::blocks::attention::{attend, causal_mask, join_heads, split_heads};
 use crate::blocks::text_steps::language_model;
 use crate::blocks::tokens::tied_scores;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// How a [`Llama`] is made; the fields are those of a `config.json`.
+/// The configuration of a [`Llama`]; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub(crate) struct LlamaConfig {
     /// Words in the vocabulary: 32,000.
@@ -33,17 +25,17 @@ pub(crate) struct LlamaConfig {
     pub layers: usize,
     /// Heads of the queries.
     pub heads: usize,
-    /// Heads of the keys and values, each of which serves `heads / kv_heads` queries.
+    /// Heads of the keys and values, each for `heads / kv_heads` heads of the queries.
     pub kv_heads: usize,
-    /// Width inside the feed-forward block.
+    /// Width of the feed-forward block's hidden layer.
     pub d_ff: usize,
-    /// Positions for which rotations are computed once and kept.
+    /// Positions for which the network computes rotations, which it keeps.
     pub positions: usize,
     /// Base of the rotations' wavelengths: 10,000.
     pub theta: f32,
     /// Epsilon of the normalisations: 1e-5.
     pub epsilon: f64,
-    /// Whether the table of words is the output layer too.
+    /// Whether the embedding table is the output layer too.
     pub tied: bool,
 }
 
@@ -87,7 +79,7 @@ impl LlamaConfig {
 
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> Llama {
-        // The scale of the reference, so that tied output scores start small.
+        // The scale of the reference: tied output scores are small at the start.
         let small = Initializer::Normal {
             mean: 0.0,
             std: 0.02,
@@ -134,7 +126,7 @@ pub(crate) struct Llama {
 }
 
 impl Llama {
-    /// Scores `[batch * seq, vocab]` of the next words after `words: [batch, seq]`.
+    /// Scores `[batch * seq, vocab]` of the words that follow each of `words: [batch, seq]`.
     pub fn forward(&self, words: Tensor<2, Int>) -> Tensor<2> {
         let [_, seq] = words.dims();
         let future = causal_mask(seq, &words.device());
@@ -150,7 +142,7 @@ impl Llama {
     }
 }
 
-/// Attention and gated feed-forward, each normalised at its entry.
+/// Attention and gated feed-forward block, each after a normalisation.
 #[derive(Module, Debug)]
 struct Block {
     norm_1: RmsNorm,
@@ -167,13 +159,9 @@ struct Block {
 }
 
 impl Block {
-    /// `[batch, seq, d_model]` to the same.
-    fn forward(
-        &self,
-        x: Tensor<3>,
-        rotary: &RotaryEncoding,
-        future: Tensor<4, Bool>,
-    ) -> Tensor<3> {
+    /// `[batch, seq, d_model]` from `x` of the same shape; `future` is the mask of
+    /// [`causal_mask`].
+    fn forward(&self, x: Tensor<3>, rotary: &RotaryEncoding, future: Tensor<4, Bool>) -> Tensor<3> {
         let x = x.clone() + self.attend(self.norm_1.forward(x), rotary, future);
         let inner = self.gate_up.forward(self.norm_2.forward(x.clone()));
         x + self.down.forward(inner)
@@ -192,8 +180,8 @@ impl Block {
             .forward(join_heads(attend(heads, Some(future), &self.dropout)))
     }
 
-    /// `[batch, kv_heads, seq, d_head]` with each head as often as queries share it:
-    /// `[batch, heads, seq, d_head]`.
+    /// `[batch, heads, seq, d_head]` from `x: [batch, kv_heads, seq, d_head]`, with a copy of each
+    /// head for each head of the queries that it serves.
     fn for_each_query(&self, x: Tensor<4>) -> Tensor<4> {
         if self.heads == self.kv_heads {
             return x;
@@ -206,24 +194,24 @@ impl Block {
     }
 }
 
-/// Trains `config` to predict the next words.
-pub(crate) fn train_on<W: Watcher>(
+/// Trains the network that `config` describes to predict the next words.
+pub(crate) fn train_on<O: Observer>(
     config: &LlamaConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let network = config.init(device);
-    language_model(network, job, device, steps, watcher, Llama::forward)
+    language_model(network, job, device, steps, observer, Llama::forward)
 }
 
 impl Network for Llama {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let llama = Variant {
             name: "llama-2-7b",
             family: "Llama",
-            file: "llama",
+            file,
             paper: "Touvron et al. 2023, Llama 2: Open Foundation and Fine-Tuned Chat Models, arXiv 2307.09288",
             reference: "transformers LlamaForCausalLM",
             counts: Counts {
@@ -241,7 +229,7 @@ impl Network for Llama {
             recipe: "Language modelling on sequences of 4,096 tokens, AdamW; the published batch is divided among many cards, here one sequence",
             differences: &[
                 "attention scores are computed as a tensor; burn has no fused attention that can be differentiated",
-                "the rotary encoding makes a tensor twice as large as the queries, freed at once",
+                "the rotary encoding turns pairs of neighbouring channels, as Meta's own code does and transformers' does not, and makes a tensor twice as large as the queries, freed at once",
                 "gradient clipping and weight decay are left out: they need no memory that outlives an operation",
             ],
         };
@@ -264,22 +252,23 @@ impl Network for Llama {
     }
 
     fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        // Rotations are computed for as many positions as the sequence has.
+        // The network computes rotations for as many positions as the sequence has.
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
             "llama-2-7b" => LlamaConfig::llama_2_7b(job.vocab(), job.seq()),
-            _ => LlamaConfig::tiny_llama(job.vocab(), job.seq()),
+            "tinyllama-1.1b" => LlamaConfig::tiny_llama(job.vocab(), job.seq()),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -287,7 +276,7 @@ impl Network for Llama {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> LlamaConfig {
         LlamaConfig {
@@ -302,27 +291,27 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let scores = tiny().init(&device).forward(words(2, 8, &device));
         assert_eq!(scores.dims(), [16, 50]);
     }
 
     #[test]
     fn a_tied_output_layer_costs_no_parameters() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let tied = LlamaConfig {
             tied: true,
             ..tiny()
         };
-        let (network, own_head) = (tied.init(&device), tiny().init(&device));
-        assert_eq!(own_head.num_params() - network.num_params(), 16 * 50);
+        let (network, untied) = (tied.init(&device), tiny().init(&device));
+        assert_eq!(untied.num_params() - network.num_params(), 16 * 50);
         assert_eq!(network.forward(words(2, 8, &device)).dims(), [16, 50]);
     }
 
     /// Query heads 0 and 1 share the first key head, 2 and 3 the second.
     #[test]
     fn neighbouring_queries_share_a_key() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let block = tiny().block(&device);
         let keys = Tensor::<1, Int>::arange(0..2, &device)
             .float()
@@ -344,8 +333,10 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("tinyllama-1.1b", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 4, losses)
-        });
+        test_support::assert_loss_decreases(
+            "tinyllama-1.1b",
+            &request,
+            |job, device, _, losses| train_on(&tiny(), job, device, 4, losses),
+        );
     }
 }

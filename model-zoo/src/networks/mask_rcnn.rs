@@ -1,19 +1,5 @@
-//! Mask R-CNN on ResNet-50 with a feature pyramid.
-//!
-//! Papers: He, Gkioxari, Dollar, Girshick 2017, "Mask R-CNN", arXiv 1703.06870; Lin et al.
-//! 2017, "Feature Pyramid Networks for Object Detection", arXiv 1612.03144. Reference:
-//! pytorch/vision `torchvision/models/detection/mask_rcnn.py` with its three trainable
-//! stages, and `references/detection`.
-//!
-//! Differences:
-//! - What the reference decides without a gradient (decoding and suppressing proposals,
-//!   matching, sampling) comes with the batch, in the numbers that it samples: its boxes
-//!   and their overlaps with the ground truth exist only for a moment, about 10 MiB an
-//!   image at 800x1344 and as much for each annotated object.
-//! - A region is taken from one of four levels by its size; here each level has a quarter
-//!   of them. The features have the same size whatever the level.
-//! - RoIAlign gathers each of the pixels that a bin mixes by itself, see [`roi_align`]: a
-//!   fused one makes the same features without the rows that exist for a moment.
+//! Mask R-CNN on ResNet-50 with a feature pyramid. See `variants` for paper, reference and
+//! differences.
 
 mod pyramid;
 mod regions;
@@ -30,29 +16,28 @@ use super::Network;
 use super::resnet::{ResNet, ResNetConfig};
 use crate::blocks::binary_cross_entropy;
 use crate::classify::cross_entropy;
-use crate::trainee::frozen_where;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::trainer::frozen_where;
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// The stem and the first stage keep their ImageNet weights, and so do all batch
-/// normalisations.
+/// The frozen paths: stem, first stage and all batch normalisations keep their ImageNet weights.
 const FROZEN: [&str; 2] = [r"^body\.(conv1|layer1)\.", r"^body\.(.*\.)?bn\d?\."];
 
-/// How a [`MaskRcnn`] is made and trained.
+/// The configuration of a [`MaskRcnn`] and of its training.
 #[derive(Clone, Debug)]
 pub(crate) struct MaskRcnnConfig {
     /// The backbone.
     pub body: ResNetConfig,
     /// Channels of the pyramid.
     pub width: usize,
-    /// Width of the two layers that classify regions.
+    /// Width of the two hidden layers of the box head.
     pub hidden: usize,
-    /// Classes of the objects, the first being none.
+    /// Classes of the objects; the first is the background.
     pub classes: usize,
-    /// Anchors of each image that are looked at, half of them with an object.
+    /// Sampled anchors of each image, half of them with an object.
     pub anchors: usize,
-    /// Regions of each image that are classified.
+    /// Regions of each image that the box head reads.
     pub regions: usize,
-    /// Those of them with an object, which have a box and a mask.
+    /// Regions of each image with an object, which have a box and a mask.
     pub objects: usize,
 }
 
@@ -70,8 +55,8 @@ impl MaskRcnnConfig {
         }
     }
 
-    /// A network on a backbone of one block a stage.
-    fn mini(classes: usize) -> Self {
+    /// A network on a backbone with one block in each stage.
+    fn tiny(classes: usize) -> Self {
         Self {
             body: ResNetConfig {
                 blocks: vec![1, 1, 1, 1],
@@ -87,7 +72,7 @@ impl MaskRcnnConfig {
         }
     }
 
-    /// The network on `device`, with what is not trained frozen.
+    /// The network on `device`, with [`FROZEN`] frozen.
     pub fn init(&self, device: &Device) -> MaskRcnn {
         let entering = [0, 1, 2, 3].map(|stage| self.body.channels(stage));
         let network = MaskRcnn {
@@ -112,21 +97,21 @@ pub(crate) struct MaskRcnn {
 }
 
 impl MaskRcnn {
-    /// The sum of the five losses of a batch.
+    /// The sum `[1]` of the five losses of a batch.
     fn loss(&self, targets: Targets) -> Tensor<1> {
         let levels = self.fpn.forward(self.body.stages(targets.images));
-        // torchvision's beta for both boxes.
+        // torchvision has this beta for the boxes of both heads.
         let smooth_l1 = SmoothL1LossConfig::new().with_beta(1.0 / 9.0).init();
 
         let (scores, boxes) = self.rpn.forward(&levels);
-        let [looked_at] = targets.anchors.dims();
+        let [sampled] = targets.anchors.dims();
         let scores = scores.select(0, targets.anchors.clone());
         let objectness = binary_cross_entropy(scores, targets.anchor_objects).mean();
-        let with_object = targets.anchors.narrow(0, 0, looked_at / 2);
+        let with_object = targets.anchors.narrow(0, 0, sampled / 2);
         let proposals = smooth_l1
             .forward(boxes.select(0, with_object), targets.anchor_boxes)
             .sum()
-            .div_scalar(looked_at as f64);
+            .div_scalar(sampled as f64);
 
         let (scores, boxes) = self
             .box_head
@@ -139,7 +124,7 @@ impl MaskRcnn {
             .narrow(0, 0, objects)
             .reshape([objects * classes, 4])
             .select(0, rows_of(of_objects.clone(), classes));
-        let place = smooth_l1
+        let position = smooth_l1
             .forward(boxes, targets.boxes)
             .sum()
             .div_scalar(regions as f64);
@@ -153,18 +138,20 @@ impl MaskRcnn {
             .select(0, rows_of(of_objects, classes));
         let mask = binary_cross_entropy(masks, targets.masks).mean();
 
-        objectness + proposals + class + place + mask
+        objectness + proposals + class + position + mask
     }
 }
 
-/// The row of each object's own class among the rows of all its classes.
+/// The indices `[objects]` of the rows of the objects' own classes, where each object has a row for
+/// each class.
 fn rows_of(classes_of_objects: Tensor<1, Int>, classes: usize) -> Tensor<1, Int> {
     let [objects] = classes_of_objects.dims();
     let first = Tensor::<1, Int>::arange(0..objects as i64, &classes_of_objects.device());
     first.mul_scalar(classes as i64) + classes_of_objects
 }
 
-/// The features of regions `[regions, 4]`, a quarter of them from each level.
+/// The features `[regions, channels, bins, bins]` of `regions: [regions, 4]`, a quarter of them
+/// from each level.
 fn align(levels: &[Tensor<4>], regions: Tensor<2>, bins: usize) -> Tensor<4> {
     let of_levels = regions.chunk(LEVELS, 0);
     let features = levels.iter().zip(of_levels).enumerate();
@@ -174,35 +161,35 @@ fn align(levels: &[Tensor<4>], regions: Tensor<2>, bins: usize) -> Tensor<4> {
     Tensor::cat(features.collect(), 0)
 }
 
-fn train<W: Watcher>(
+fn train<O: Observer>(
     config: &MaskRcnnConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| Targets::random(config, job, device),
         |network, targets| network.loss(targets),
     )
 }
 
 impl Network for MaskRcnn {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "mask-rcnn-r50-fpn",
             family: "Mask R-CNN",
-            file: "mask_rcnn",
-            paper: "He, Gkioxari, Dollar, Girshick 2017, Mask R-CNN, arXiv 1703.06870",
-            reference: "pytorch/vision torchvision/models/detection/mask_rcnn.py",
-            // 44,401,393 in 95 tensors with the frozen stem and first stage. torchvision
-            // counts the scale and shift of its batch normalisations as buffers too, which
-            // makes twice as many.
+            file,
+            paper: "He, Gkioxari, Dollar, Girshick 2017, Mask R-CNN, arXiv 1703.06870; Lin et al. 2017, Feature Pyramid Networks for Object Detection, arXiv 1612.03144",
+            reference: "pytorch/vision torchvision/models/detection/mask_rcnn.py with its three trainable stages, references/detection",
+            // With the frozen stem and first stage, 44,401,393 elements in 95 tensors.
+            // torchvision counts the scale and shift of its batch normalisations as buffers
+            // too, which makes twice as many.
             counts: Counts {
                 trainable: 44_178_993,
                 tensors: 84,
@@ -236,18 +223,19 @@ impl Network for MaskRcnn {
         &FROZEN
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "mask-rcnn-mini" => MaskRcnnConfig::mini(job.classes()),
-            _ => MaskRcnnConfig::published(job.classes()),
+            "mask-rcnn-r50-fpn" => MaskRcnnConfig::published(job.classes()),
+            "mask-rcnn-mini" => MaskRcnnConfig::tiny(job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
@@ -256,7 +244,7 @@ mod tests {
     use burn::optim::GradientsParams;
 
     use super::*;
-    use crate::{Request, find, toy};
+    use crate::{Request, find, test_support};
 
     fn request() -> Request {
         Request {
@@ -270,11 +258,11 @@ mod tests {
         }
     }
 
-    /// torchvision's documentation of the levels: strides 4, 8, 16, 32 and 64.
+    /// Expected: the strides 4, 8, 16, 32 and 64 of torchvision's documentation.
     #[test]
     fn each_level_is_half_as_large() {
-        let device = toy::flex();
-        let network = MaskRcnnConfig::mini(3).init(&device);
+        let device = test_support::flex();
+        let network = MaskRcnnConfig::tiny(3).init(&device);
         let stages = network.body.stages(Tensor::zeros([1, 3, 64, 128], &device));
         let sizes: Vec<_> = network
             .fpn
@@ -288,19 +276,20 @@ mod tests {
     #[test]
     fn trains() {
         let name = "mask-rcnn-r50-fpn";
-        toy::falls(name, &request(), |job, device, steps, losses| {
-            train(&MaskRcnnConfig::mini(3), job, device, steps, losses)
+        test_support::assert_loss_decreases(name, &request(), |job, device, steps, losses| {
+            train(&MaskRcnnConfig::tiny(3), job, device, steps, losses)
         });
     }
 
-    /// Of the tiny network's 4 x (3 or 4) convolutions and 1 stem, those of the stem and
-    /// of the first stage (5) are frozen; the rest of the network has 42 tensors.
+    /// Stem and first stage of the tiny network are frozen, so its body has 3 stages of 4
+    /// convolutions with a gradient. Pyramid, proposal head, box head and mask head have 16, 6, 8
+    /// and 12 tensors.
     #[test]
-    fn what_is_frozen_gets_no_gradient() {
-        let device = toy::flex().autodiff();
+    fn frozen_parameters_get_no_gradient() {
+        let device = test_support::flex().autodiff();
         let variant = find("mask-rcnn-r50-fpn").unwrap();
         let job = request().resolve(&variant).unwrap();
-        let config = MaskRcnnConfig::mini(3);
+        let config = MaskRcnnConfig::tiny(3);
         let network = config.init(&device);
         let loss = network.loss(Targets::random(&config, &job, &device));
         let gradients = GradientsParams::from_grads(loss.backward(), &network);

@@ -1,10 +1,5 @@
-//! MobileNetV2.
-//!
-//! Paper: Sandler, Howard, Zhu, Zhmoginov, Chen 2018, "MobileNetV2: Inverted Residuals
-//! and Linear Bottlenecks", arXiv 1801.04381. Reference: pytorch/vision
-//! `torchvision/models/mobilenetv2.py`.
-//!
-//! Differences: none.
+//! MobileNetV2, a network of inverted residuals. See `variants` for paper, reference and
+//! differences.
 
 use burn::module::Module;
 use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig};
@@ -15,9 +10,9 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{ConvNorm, conv};
 use crate::classify::classify;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// Table 2 of the paper: expansion, channels, repetitions, stride of the first.
+/// Table 2 of the paper: expansion, channels, blocks, stride of the first block.
 const STAGES: [(usize, usize, usize, usize); 7] = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -30,7 +25,7 @@ const STAGES: [(usize, usize, usize, usize); 7] = [
 const STEM: usize = 32;
 const LAST: usize = 1280;
 
-/// How a [`MobileNetV2`] is made.
+/// The configuration of a [`MobileNetV2`].
 #[derive(Clone, Debug)]
 pub(crate) struct MobileNetV2Config {
     /// Classes of the output.
@@ -77,7 +72,7 @@ pub(crate) struct MobileNetV2 {
 }
 
 impl MobileNetV2 {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut x = relu6(self.stem.forward(images));
         for block in &self.blocks {
@@ -89,7 +84,8 @@ impl MobileNetV2 {
     }
 }
 
-/// Widens, filters each channel by itself, narrows without an activation.
+/// A 1x1 convolution to more channels, a depthwise convolution, and a 1x1 convolution to fewer
+/// channels without an activation.
 #[derive(Module, Debug)]
 struct InvertedResidual {
     expand: Option<ConvNorm>,
@@ -127,11 +123,11 @@ impl InvertedResidual {
 }
 
 impl Network for MobileNetV2 {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "mobilenet-v2",
             family: "MobileNet",
-            file: "mobilenet_v2",
+            file,
             paper: "Sandler, Howard, Zhu, Zhmoginov, Chen 2018, MobileNetV2: Inverted Residuals and Linear Bottlenecks, arXiv 1801.04381",
             reference: "pytorch/vision torchvision/models/mobilenetv2.py",
             counts: Counts {
@@ -154,31 +150,31 @@ impl Network for MobileNetV2 {
     }
 
     fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        // Every convolution is padded by half its kernel, so one pixel is enough.
+        // All convolutions are padded by half their kernel, so one pixel is enough.
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let classes = job.classes();
         let network = MobileNetV2Config { classes }.init(device);
-        classify(network, job, device, steps, watcher, MobileNetV2::forward)
+        classify(network, job, device, steps, observer, MobileNetV2::forward)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let network = MobileNetV2Config { classes: 10 }.init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 10]);
@@ -196,6 +192,6 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::trains("mobilenet-v2", &request);
+        test_support::trains("mobilenet-v2", &request);
     }
 }

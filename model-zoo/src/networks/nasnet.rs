@@ -1,12 +1,5 @@
-//! NASNet-A Large (6 @ 4032), with the auxiliary classifier it is trained with.
-//!
-//! Paper: Zoph, Vasudevan, Shlens, Le 2018, "Learning Transferable Architectures for
-//! Scalable Image Recognition", arXiv 1707.07012. Reference: tensorflow/models
-//! `research/slim/nets/nasnet/nasnet.py`, in the layer order of timm `models/nasnet.py`.
-//!
-//! Differences:
-//! - The moving average of the weights that the recipe keeps is left out: 356 MiB.
-//! - The paths are dropped as often as at the end of the training, when it is most often.
+//! NASNet-A Large (6 @ 4032), with the auxiliary classifier of its training. See `variants` for
+//! paper, reference and differences.
 
 mod cell;
 mod convolutions;
@@ -22,29 +15,29 @@ use self::cell::{Cell, CellConfig, Fit, Kind};
 use self::convolutions::{norm, point};
 use super::Network;
 use crate::classify::{cross_entropy, labelled_images};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Weight of the auxiliary classifier's loss.
 const AUXILIARY_WEIGHT: f64 = 0.4;
 
-/// Probability with which the last cell keeps a path; earlier ones keep more.
+/// Probability with which the last cell keeps a path; it falls linearly from 1 before the first.
 const KEEP_PATH: f64 = 0.7;
 
 /// Stages of normal cells, with a reduction between each and the next.
 const STAGES: usize = 3;
 
-/// How a [`NasNet`] is made.
+/// The configuration of a [`NasNet`].
 #[derive(Clone, Debug)]
 pub(crate) struct NasNetConfig {
-    /// Channels of the convolution that reads the image.
+    /// Channels of the first convolution's output.
     pub stem: usize,
-    /// Width of the cells of the first stage; each reduction doubles it.
+    /// Channels of a path in the cells of the first stage; each reduction doubles them.
     pub width: usize,
     /// Normal cells of each stage.
     pub cells: usize,
     /// Channels of the auxiliary classifier's two convolutions.
     pub auxiliary: [usize; 2],
-    /// Height and width of an image: the auxiliary classifier covers its whole map.
+    /// Height and width of an image. A kernel of the auxiliary classifier is as large as its map.
     pub image: [usize; 2],
     /// Classes of the output.
     pub classes: usize,
@@ -63,8 +56,8 @@ impl NasNetConfig {
         }
     }
 
-    /// A network of one normal cell a stage.
-    fn mini(image: [usize; 2], classes: usize) -> Self {
+    /// A network with one normal cell in each stage.
+    fn tiny(image: [usize; 2], classes: usize) -> Self {
         Self {
             stem: 4,
             width: 8,
@@ -84,7 +77,7 @@ impl NasNetConfig {
             cells.push(config.init(keep, device));
             config.leaving()
         };
-        // What a cell reads: the last output and the one before.
+        // Channels of the two inputs of a cell: the last output and the output before it.
         let (mut last, mut before) = (self.stem, self.stem);
         let stems = [
             (self.width / 4, Fit::Unchanged),
@@ -116,7 +109,7 @@ impl NasNetConfig {
                     entering: [last, before],
                     width,
                     kind: Kind::Normal,
-                    // The output before the last was not halved yet.
+                    // The output before the last has twice the resolution.
                     fit: if cell == 0 { Fit::Halved } else { Fit::Same },
                 });
                 (last, before) = (leaving, last);
@@ -148,8 +141,8 @@ impl NasNetConfig {
     }
 }
 
-/// Height and width of the map that the auxiliary classifier's second convolution covers;
-/// `None` if an image is too small to have one.
+/// Height and width of the input of the auxiliary classifier's second convolution; `None` if the
+/// image is too small.
 fn auxiliary_map(image: [usize; 2]) -> Option<[usize; 2]> {
     let side = |pixels: usize| {
         let stem = pixels.checked_sub(3)? / 2 + 1;
@@ -172,8 +165,8 @@ pub(crate) struct NasNet {
 }
 
 impl NasNet {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`, by the
-    /// classifier and by the auxiliary one.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`, by the classifier
+    /// and by the auxiliary one.
     pub fn forward(&self, images: Tensor<4>) -> [Tensor<2>; 2] {
         let x = self.norm0.forward(self.conv0.forward(images));
         let (mut last, mut before) = (x.clone(), x);
@@ -193,7 +186,7 @@ impl NasNet {
     }
 }
 
-/// Classifies by what enters the last reduction.
+/// The auxiliary classifier, which reads the input of the last reduction.
 #[derive(Module, Debug)]
 struct Auxiliary {
     avgpool: AvgPool2d,
@@ -213,19 +206,19 @@ impl Auxiliary {
     }
 }
 
-fn train<W: Watcher>(
+fn train<O: Observer>(
     config: &NasNetConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| labelled_images(job, device),
         |network, (images, labels)| {
             let [scores, auxiliary] = network.forward(images);
@@ -236,13 +229,13 @@ fn train<W: Watcher>(
 }
 
 impl Network for NasNet {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "nasnet-a-large",
             family: "NASNet",
-            file: "nasnet",
+            file,
             paper: "Zoph, Vasudevan, Shlens, Le 2018, Learning Transferable Architectures for Scalable Image Recognition, arXiv 1707.07012",
-            reference: "tensorflow/models research/slim/nets/nasnet/nasnet.py",
+            reference: "tensorflow/models research/slim/nets/nasnet/nasnet.py, in the layer order of timm models/nasnet.py",
             // 88,753,150 in 1,018 tensors and 196,668 without the auxiliary classifier.
             counts: Counts {
                 trainable: 93_320_934,
@@ -259,48 +252,50 @@ impl Network for NasNet {
             recipe: "ImageNet, 331x331, 16 images a replica (1,600 on 100), cross-entropy with label smoothing 0.1 plus 0.4 of the auxiliary classifier's, RMSProp with decay and momentum 0.9, weight decay 5e-5, dropout 0.5, paths kept with 0.7",
             differences: &[
                 "the moving average of the weights is left out: 356 MiB",
+                "paths are dropped as often as at the end of the training, when it is most often",
                 "label smoothing and weight decay are left out: they need no memory that outlives an operation",
             ],
         }]
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // 67 pixels are 33, 17, 9 and 5 on the way to the auxiliary classifier's pooling.
+        // 67 pixels become 33, 17, 9 and 5 before the auxiliary classifier's 5x5 pooling.
         job.check_image("at least 67x67".into(), |image| {
             auxiliary_map(image).is_some()
         })
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "nasnet-mini" => NasNetConfig::mini(job.image(), job.classes()),
-            _ => NasNetConfig::published(job.image(), job.classes()),
+            "nasnet-a-large" => NasNetConfig::published(job.image(), job.classes()),
+            "nasnet-mini" => NasNetConfig::tiny(job.image(), job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
-        let network = NasNetConfig::mini([67, 91], 10).init(&device);
+        let device = test_support::flex();
+        let network = NasNetConfig::tiny([67, 91], 10).init(&device);
         for scores in network.forward(Tensor::zeros([2, 3, 67, 91], &device)) {
             assert_eq!(scores.dims(), [2, 10]);
         }
     }
 
-    /// The map that the published auxiliary classifier covers.
+    /// Expected: the size in the reference.
     #[test]
     fn the_auxiliary_classifier_covers_six_by_six() {
         assert_eq!(auxiliary_map([331, 331]), Some([6, 6]));
@@ -319,14 +314,27 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("nasnet-a-large", &request, |job, device, steps, losses| {
-            train(&NasNetConfig::mini([67, 67], 10), job, device, steps, losses)
-        });
+        test_support::assert_loss_decreases(
+            "nasnet-a-large",
+            &request,
+            |job, device, steps, losses| {
+                train(
+                    &NasNetConfig::tiny([67, 67], 10),
+                    job,
+                    device,
+                    steps,
+                    losses,
+                )
+            },
+        );
     }
 
     #[test]
     fn an_image_too_small_for_the_auxiliary_classifier_is_refused() {
-        let error = toy::refusal("nasnet-a-large", [331, 64]);
-        assert_eq!(error.to_string(), "--image must be at least 67x67, not 331x64");
+        let error = test_support::refusal("nasnet-a-large", [331, 64]);
+        assert_eq!(
+            error.to_string(),
+            "image size must be at least 67x67, not 331x64"
+        );
     }
 }

@@ -1,14 +1,4 @@
-//! Pix2PixHD: photographs from label maps.
-//!
-//! Paper: Wang, Liu, Zhu, Tao, Kautz, Catanzaro 2018, "High-Resolution Image Synthesis and
-//! Semantic Manipulation with Conditional GANs", arXiv 1711.11585. Reference:
-//! NVIDIA/pix2pixHD `models/networks.py`, `models/pix2pixHD_model.py`, `train.py`.
-//!
-//! Differences:
-//! - burn composes instance normalisation of elementwise operations, which keeps more maps
-//!   for the backward pass than a fused one; the reference's fused operation keeps one.
-//! - The first ten epochs of the 1024p stage, in which the optimizer holds only the
-//!   enhancer, are not a variant: this is the longer rest of it.
+//! Pix2PixHD: photographs from label maps. See `variants` for paper, reference and differences.
 
 mod discriminator;
 mod generator;
@@ -24,7 +14,7 @@ use self::generator::{Generator, GeneratorConfig};
 use super::Network;
 use super::vgg::{Features, VGG_19};
 use crate::blocks::around;
-use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
+use crate::{Batch, Counts, Error, Input, Job, Observer, OptimizerKind, Phase, Trainer, Variant};
 
 /// Weight of the feature matching and of the VGG loss (the reference's `lambda_feat`).
 const LAMBDA: f64 = 10.0;
@@ -32,7 +22,7 @@ const LAMBDA: f64 = 10.0;
 /// Weights of VGG's five maps in the loss, finest first.
 const VGG_WEIGHTS: [f64; 5] = [1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0, 1.0];
 
-/// How the networks are made.
+/// The configuration of the networks.
 #[derive(Clone, Debug)]
 struct Pix2PixHdConfig {
     labels: usize,
@@ -53,7 +43,7 @@ impl Pix2PixHdConfig {
         // Cityscapes: 35 labels, and one map of the edges between instances.
         let (labels, inputs) = (35, 36);
         let mut vgg = VGG_19.to_vec();
-        // Nothing after the first convolution of the last stage is looked at.
+        // The loss reads nothing after the first convolution of the last stage.
         vgg[4].0 = 1;
         Self {
             labels,
@@ -74,8 +64,8 @@ impl Pix2PixHdConfig {
         }
     }
 
-    /// Networks for three labels, with so many blocks in the enhancer if there is one.
-    fn mini(enhancer: Option<usize>) -> Self {
+    /// Networks for three labels. `enhancer` is [`GeneratorConfig::enhancer`].
+    fn tiny(enhancer: Option<usize>) -> Self {
         let labels = 3;
         Self {
             labels,
@@ -97,7 +87,7 @@ impl Pix2PixHdConfig {
     }
 }
 
-/// Halves the resolution; what lies outside the image does not count.
+/// An average-pooling that halves the resolution and does not count the padding.
 fn halving() -> AvgPool2d {
     AvgPool2dConfig::new([3, 3])
         .with_strides([2, 2])
@@ -106,8 +96,8 @@ fn halving() -> AvgPool2d {
         .init()
 }
 
-/// The input of the generator `[batch, labels + 1, height, width]`: one plane for each
-/// label and one with the edges between instances. Both maps are `[batch, 1, height, width]`.
+/// The input of the generator, `[batch, planes + 1, height, width]`: a plane for each label and a
+/// plane with the edges between instances. `labels` and `instances: [batch, 1, height, width]`.
 fn encode(labels: Tensor<4, Int>, instances: Tensor<4, Int>, planes: usize) -> Tensor<4> {
     let device = labels.device();
     let [batch, _, height, width] = labels.dims();
@@ -121,7 +111,8 @@ fn encode(labels: Tensor<4, Int>, instances: Tensor<4, Int>, planes: usize) -> T
     Tensor::cat(vec![one_hot, edges(instances)], 1)
 }
 
-/// One where a pixel belongs to another instance than one of its four neighbours.
+/// 1 where a pixel belongs to another instance than one of its four neighbours, else 0, from
+/// `instances: [batch, 1, height, width]`.
 fn edges(instances: Tensor<4, Int>) -> Tensor<4> {
     let across = |a: Tensor<4, Int>, b: Tensor<4, Int>| a.not_equal(b).int();
     let zero = || PadMode::Constant(0.0);
@@ -140,7 +131,7 @@ fn edges(instances: Tensor<4, Int>) -> Tensor<4> {
     sum.greater_elem(0).float()
 }
 
-/// The least-squares loss of judgements that should all be `target`.
+/// The least-squares loss `[1]` of the outputs `judged` of a discriminator against `target`.
 fn least_squares(judged: &[Vec<Tensor<4>>], target: f64) -> Tensor<1> {
     total(judged.iter().map(|outputs| {
         let judgement = outputs.last().expect("a discriminator has layers").clone();
@@ -149,7 +140,7 @@ fn least_squares(judged: &[Vec<Tensor<4>>], target: f64) -> Tensor<1> {
     }))
 }
 
-/// The mean absolute difference.
+/// The mean absolute difference `[1]` of two maps.
 fn l1(made: Tensor<4>, real: Tensor<4>) -> Tensor<1> {
     LpLossConfig::l1().forward(made, real.detach(), Reduction::Mean)
 }
@@ -158,8 +149,10 @@ fn total(losses: impl Iterator<Item = Tensor<1>>) -> Tensor<1> {
     losses.reduce(Tensor::add).expect("at least one loss")
 }
 
-/// The losses of the generator and of the discriminator, in the reference's order: three
-/// passes of the discriminator and one of VGG with a graph, all alive at the end.
+/// The losses `[1]` of the generator and of the discriminator, from `maps: [batch, inputs,
+/// height, width]` and `images: [batch, 3, height, width]`. As in the reference, the graphs of
+/// the generator, of three passes of the discriminator and of one pass of VGG are all alive at
+/// the end.
 fn losses(
     generator: &Generator,
     discriminator: &Discriminator,
@@ -167,9 +160,8 @@ fn losses(
     maps: Tensor<4>,
     images: Tensor<4>,
 ) -> (Tensor<1>, Tensor<1>) {
-    let judge = |images: Tensor<4>| {
-        discriminator.forward(Tensor::cat(vec![maps.clone(), images], 1))
-    };
+    let judge =
+        |images: Tensor<4>| discriminator.forward(Tensor::cat(vec![maps.clone(), images], 1));
     let made = generator.forward(maps.clone());
     let of_made = least_squares(&judge(made.clone().detach()), 0.0);
     let judged_real = judge(images.clone());
@@ -178,12 +170,17 @@ fn losses(
     let of_generator = least_squares(&judged_made, 1.0);
 
     let scales = judged_real.len() as f64;
-    let matching = total(judged_made.into_iter().zip(judged_real).map(|(made, real)| {
-        // All layers but the judgement itself.
-        let layers = made.len() - 1;
-        let pairs = made.into_iter().zip(real).take(layers);
-        total(pairs.map(|(made, real)| l1(made, real))).mul_scalar(4.0 / layers as f64)
-    }))
+    let matching = total(
+        judged_made
+            .into_iter()
+            .zip(judged_real)
+            .map(|(made, real)| {
+                // All layers but the judgement itself.
+                let layers = made.len() - 1;
+                let pairs = made.into_iter().zip(real).take(layers);
+                total(pairs.map(|(made, real)| l1(made, real))).mul_scalar(4.0 / layers as f64)
+            }),
+    )
     .mul_scalar(LAMBDA / scales);
 
     let of_vgg = vgg.first_of_each_stage(made);
@@ -203,23 +200,23 @@ fn losses(
     )
 }
 
-/// Trains both networks; the generator's step comes before the discriminator's
-/// backward pass, as in the reference.
-fn train<W: Watcher>(
+/// Trains both networks. As in the reference, the generator's step comes before the
+/// discriminator's backward pass.
+fn train<O: Observer>(
     config: &Pix2PixHdConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
-    let mut generator = Trainee::named("generator", config.generator.init(device), job);
-    let mut discriminator = Trainee::named("discriminator", config.discriminator.init(device), job);
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    let mut generator = Trainer::named("generator", config.generator.init(device), job);
+    let mut discriminator = Trainer::named("discriminator", config.discriminator.init(device), job);
     let vgg = Features::new(&config.vgg, false, device).no_grad();
     let [height, width] = job.image();
-    generator.show(watcher);
-    discriminator.show(watcher);
-    watcher.module("vgg", &vgg);
-    watcher.end(Phase::Init)?;
+    generator.show(observer);
+    discriminator.show(observer);
+    observer.module("vgg", &vgg);
+    observer.end(Phase::Init)?;
     for _ in 0..steps {
         for micro_batch in 1..=job.accumulate {
             let last = micro_batch == job.accumulate;
@@ -229,8 +226,8 @@ fn train<W: Watcher>(
             let random = Distribution::Uniform(-1.0, 1.0);
             let images = Tensor::<4>::random([job.batch, 3, height, width], random, device);
             let batch = (labels, instances, images);
-            batch.show(watcher);
-            watcher.end(Phase::Data)?;
+            batch.show(observer);
+            observer.end(Phase::Data)?;
 
             let (labels, instances, images) = batch;
             let (of_generator, of_discriminator) = losses(
@@ -240,16 +237,16 @@ fn train<W: Watcher>(
                 encode(labels, instances, config.labels),
                 images,
             );
-            generator.show(watcher);
-            discriminator.show(watcher);
-            watcher.module("vgg", &vgg);
-            generator.backward(of_generator, watcher)?;
+            generator.show(observer);
+            discriminator.show(observer);
+            observer.module("vgg", &vgg);
+            generator.backward(of_generator, observer)?;
             if last {
-                generator = generator.step(watcher)?;
+                generator = generator.step(observer)?;
             }
-            discriminator.backward(of_discriminator, watcher)?;
+            discriminator.backward(of_discriminator, observer)?;
             if last {
-                discriminator = discriminator.step(watcher)?;
+                discriminator = discriminator.step(observer)?;
             }
         }
     }
@@ -259,12 +256,15 @@ fn train<W: Watcher>(
 /// The networks and their training step.
 pub(crate) struct Pix2PixHd;
 
+/// The difference of both variants from the reference.
+const INSTANCE_NORM: &str = "burn composes instance normalisation of elementwise operations, which keeps two to four maps for the backward pass where a fused one keeps one";
+
 impl Network for Pix2PixHd {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, image, recipe| Variant {
             name,
             family: "Pix2PixHD",
-            file: "pix2pixhd",
+            file,
             paper: "Wang, Liu, Zhu, Tao, Kautz, Catanzaro 2018, High-Resolution Image Synthesis and Semantic Manipulation with Conditional GANs, arXiv 1711.11585",
             reference: "NVIDIA/pix2pixHD models/networks.py, models/pix2pixHD_model.py, train.py",
             counts: Counts {
@@ -279,10 +279,15 @@ impl Network for Pix2PixHd {
             batch: 1,
             optimizer: OptimizerKind::Adam,
             recipe,
-            differences: &[
-                "burn composes instance normalisation of elementwise operations, which keeps two to four maps for the backward pass where a fused one keeps one",
-            ],
+            differences: &[INSTANCE_NORM],
         };
+        let enhanced = variant(
+            "pix2pixhd",
+            182_857_059 + 8_404_803,
+            74 + 30,
+            [1024, 2048],
+            "Cityscapes at 1024x2048 (height x width), 35 labels and instance edges, batch 1, local enhancer on the global generator, both trained, 3 discriminators, least-squares, feature matching and VGG losses, two Adam optimizers with learning rate 2e-4 and beta1 0.5",
+        );
         vec![
             variant(
                 "pix2pixhd-512p",
@@ -291,18 +296,19 @@ impl Network for Pix2PixHd {
                 [512, 1024],
                 "Cityscapes at 512x1024 (height x width), 35 labels and instance edges, batch 1, global generator, 2 discriminators, least-squares, feature matching and VGG losses, two Adam optimizers with learning rate 2e-4 and beta1 0.5",
             ),
-            variant(
-                "pix2pixhd",
-                182_857_059 + 8_404_803,
-                74 + 30,
-                [1024, 2048],
-                "Cityscapes at 1024x2048 (height x width), 35 labels and instance edges, batch 1, local enhancer on the global generator, both trained, 3 discriminators, least-squares, feature matching and VGG losses, two Adam optimizers with learning rate 2e-4 and beta1 0.5",
-            ),
+            Variant {
+                differences: &[
+                    INSTANCE_NORM,
+                    "the first ten epochs, in which the optimizer holds only the enhancer, are left out: this is the longer rest of the stage",
+                ],
+                ..enhanced
+            },
         ]
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        // The generator halves so often, and mirrors at least two rows of what remains.
+        // The generator halves the image `halvings` times, and reflects one row of the result,
+        // for which it needs two.
         let GeneratorConfig {
             halvings, enhancer, ..
         } = Pix2PixHdConfig::published(variant.name).generator;
@@ -322,31 +328,31 @@ impl Network for Pix2PixHd {
         &[r"^vgg\."]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "pix2pixhd-mini" => Pix2PixHdConfig::mini(Some(1)),
+            "pix2pixhd-mini" => Pix2PixHdConfig::tiny(Some(1)),
             name => Pix2PixHdConfig::published(name),
         };
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn an_image_is_as_large_as_its_map() {
-        let device = toy::flex();
+        let device = test_support::flex();
         for enhancer in [None, Some(1)] {
-            let generator = Pix2PixHdConfig::mini(enhancer).generator.init(&device);
+            let generator = Pix2PixHdConfig::tiny(enhancer).generator.init(&device);
             let images = generator.forward(Tensor::zeros([1, 4, 32, 64], &device));
             assert_eq!(images.dims(), [1, 3, 32, 64]);
         }
@@ -354,7 +360,7 @@ mod tests {
 
     #[test]
     fn an_edge_is_on_both_sides_of_a_border() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let instances = Tensor::<1, Int>::from_ints([7, 7, 8, 8], &device).reshape([1, 1, 1, 4]);
         let edges: Vec<f32> = edges(instances).into_data().try_into_vec().unwrap();
         assert_eq!(edges, [0.0, 1.0, 1.0, 0.0]);
@@ -370,17 +376,22 @@ mod tests {
                 },
                 ..Request::default()
             };
-            let of_the_generator = toy::Kind { which: 0, of: 2 };
-            toy::one_falls(of_the_generator, name, &request, |job, device, steps, losses| {
-                train(&Pix2PixHdConfig::mini(enhancer), job, device, steps, losses)
-            });
+            let of_the_generator = test_support::Kind { which: 0, of: 2 };
+            test_support::assert_one_loss_decreases(
+                of_the_generator,
+                name,
+                &request,
+                |job, device, steps, losses| {
+                    train(&Pix2PixHdConfig::tiny(enhancer), job, device, steps, losses)
+                },
+            );
         }
     }
 
     #[test]
-    fn vgg_weighs_what_is_published_and_learns_nothing() {
-        let device = toy::flex().autodiff();
-        let vgg = Features::new(&Pix2PixHdConfig::mini(None).vgg, false, &device).no_grad();
+    fn vgg_has_the_published_parameters_and_is_frozen() {
+        let device = test_support::flex().autodiff();
+        let vgg = Features::new(&Pix2PixHdConfig::tiny(None).vgg, false, &device).no_grad();
         let images = Tensor::<4>::zeros([1, 3, 32, 32], &device).require_grad();
         let loss = total(
             vgg.first_of_each_stage(images.clone())
@@ -389,8 +400,8 @@ mod tests {
         );
         let mut gradients = loss.backward();
         assert!(images.grad(&gradients).is_some());
-        let learnt = burn::optim::GradientsParams::from_module(&mut gradients, &vgg);
-        assert!(learnt.is_empty());
+        let of_vgg = burn::optim::GradientsParams::from_module(&mut gradients, &vgg);
+        assert!(of_vgg.is_empty());
 
         let published = Pix2PixHdConfig::published("pix2pixhd").vgg;
         let parameters = Features::new(&published, false, &device).num_params();
@@ -399,10 +410,10 @@ mod tests {
 
     #[test]
     fn a_size_that_does_not_halve_is_refused() {
-        let error = toy::refusal("pix2pixhd", [1024, 2040]);
+        let error = test_support::refusal("pix2pixhd", [1024, 2040]);
         assert_eq!(
             error.to_string(),
-            "--image must be a multiple of 32, at least 64, each way, not 1024x2040"
+            "image size must be a multiple of 32, at least 64, each way, not 1024x2040"
         );
     }
 }

@@ -1,11 +1,4 @@
-//! ResNet for ImageNet and CIFAR-10.
-//!
-//! Paper: He, Zhang, Ren, Sun 2015, "Deep Residual Learning for Image Recognition",
-//! arXiv 1512.03385. Reference: pytorch/vision `torchvision/models/resnet.py` (v1.5:
-//! the stride of a bottleneck is on its 3x3 convolution); the CIFAR networks follow
-//! section 4.2 of the paper, with shortcuts of option A.
-//!
-//! Differences: none.
+//! ResNet for ImageNet and CIFAR-10. See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
@@ -16,23 +9,24 @@ use burn::tensor::{Device, Tensor, s};
 use super::Network;
 use crate::blocks::{conv, dilated, max_pool};
 use crate::classify::classify;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// How a [`ResNet`] is made.
+/// The configuration of a [`ResNet`].
 #[derive(Clone, Debug)]
 pub(crate) struct ResNetConfig {
     /// Residual blocks of each stage; CIFAR networks have three stages.
     pub blocks: Vec<usize>,
     /// Channels of the first stage inside its blocks; each further stage has twice as many.
     pub width: usize,
-    /// Whether a block is 1x1, 3x3, 1x1 with four times as many channels at its end.
+    /// Whether a block is a bottleneck: 1x1, 3x3 and 1x1 convolutions, the last of which has four
+    /// times as many channels.
     pub bottleneck: bool,
-    /// The stem and the shortcuts of ImageNet, or those of CIFAR.
+    /// Whether stem and shortcuts are those for ImageNet, and not those for CIFAR.
     pub imagenet: bool,
-    /// For each stage, whether it widens its filters instead of halving the resolution
+    /// For each stage, whether it dilates its filters instead of halving the resolution
     /// (torchvision's `replace_stride_with_dilation`).
     pub dilated: [bool; 4],
-    /// Classes of the output; `None` for the stages alone.
+    /// Classes of the output; `None` if the network has no output layer.
     pub classes: Option<usize>,
 }
 
@@ -61,7 +55,7 @@ impl ResNetConfig {
         }
     }
 
-    /// Channels that leave stage `stage`.
+    /// Channels of the output of stage `stage`.
     pub fn channels(&self, stage: usize) -> usize {
         (self.width << stage) * if self.bottleneck { 4 } else { 1 }
     }
@@ -75,22 +69,22 @@ impl ResNetConfig {
             _ => self.channels(stage - 1),
         };
         let stride = if stage == 0 { 1 } else { 2 };
-        // A stage that does not halve spreads its filters; its first block still has
-        // the spread of the stage before.
-        let spread = |stages: &[bool]| 1 << stages.iter().filter(|&&dilated| dilated).count();
+        // A stage that does not halve the resolution doubles the dilation; its first block still
+        // has the dilation of the stage before.
+        let dilation = |stages: &[bool]| 1 << stages.iter().filter(|&&dilated| dilated).count();
         let first = BlockConfig {
             entering,
             width: self.width << stage,
             leaving: self.channels(stage),
             stride: if self.dilated[stage] { 1 } else { stride },
-            dilation: spread(&self.dilated[..stage]),
+            dilation: dilation(&self.dilated[..stage]),
             bottleneck: self.bottleneck,
             projection: self.imagenet,
         };
         let further = BlockConfig {
             entering: first.leaving,
             stride: 1,
-            dilation: spread(&self.dilated[..=stage]),
+            dilation: dilation(&self.dilated[..=stage]),
             ..first
         };
         (0..blocks)
@@ -138,8 +132,8 @@ pub(crate) struct ResNet {
 }
 
 impl ResNet {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`; without
-    /// classes the means over each map of the last stage.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`; without an output
+    /// layer the means over the maps of the last stage, `[batch, channels]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let [.., x] = self.stages(images);
         let x = self.avgpool.forward(x).flatten(1, 3);
@@ -149,8 +143,8 @@ impl ResNet {
         }
     }
 
-    /// What leaves each stage for the images `[batch, 3, height, width]`. In the fourth
-    /// stage of a CIFAR network there is nothing to leave it but what enters.
+    /// The outputs `[batch, channels, height', width']` of the four stages for `images: [batch, 3,
+    /// height, width]`. A CIFAR network has no fourth stage: its output is that of the third.
     pub fn stages(&self, images: Tensor<4>) -> [Tensor<4>; 4] {
         let x = self.conv1.forward(images);
         let x = self.relu.forward(self.bn1.forward(x));
@@ -173,7 +167,7 @@ struct BlockConfig {
     width: usize,
     leaving: usize,
     stride: usize,
-    /// Distance between the pixels that a 3x3 filter of a bottleneck sees.
+    /// Dilation of the 3x3 convolution of a bottleneck.
     dilation: usize,
     bottleneck: bool,
     projection: bool,
@@ -197,7 +191,10 @@ impl BlockConfig {
         let (first, second, third) = match self.bottleneck {
             true => (
                 conv([self.entering, self.width], 1, 1),
-                dilated(conv([self.width, self.width], 3, self.stride), self.dilation),
+                dilated(
+                    conv([self.width, self.width], 3, self.stride),
+                    self.dilation,
+                ),
                 Some(conv([self.width, self.leaving], 1, 1)),
             ),
             false => (
@@ -244,15 +241,15 @@ impl Block {
     }
 }
 
-/// What is added to the output of a block.
+/// The shortcut around a block, whose output the block adds to its own.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)]
 enum Shortcut {
-    /// Its input.
+    /// The input.
     Identity(Relu),
-    /// Its input through a 1x1 convolution (option B of the paper).
+    /// A 1x1 convolution of the input (option B of the paper).
     Projection(Projection),
-    /// Every other pixel of its input, the new channels zero (option A).
+    /// Every other pixel of the input, with zeros in the new channels (option A).
     Subsample(Subsample),
 }
 
@@ -260,9 +257,7 @@ impl Shortcut {
     fn forward(&self, input: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Identity(_) => input,
-            Self::Projection(projection) => {
-                projection.bn.forward(projection.conv.forward(input))
-            }
+            Self::Projection(projection) => projection.bn.forward(projection.conv.forward(input)),
             Self::Subsample(subsample) => subsample.forward(input),
         }
     }
@@ -285,20 +280,27 @@ impl Subsample {
         let step = self.stride as isize;
         let x = input.slice(s![.., .., ..;step, ..;step]);
         let [batch, channels, height, width] = x.dims();
-        let zeros = Tensor::zeros([batch, self.channels - channels, height, width], &x.device());
+        let zeros = Tensor::zeros(
+            [batch, self.channels - channels, height, width],
+            &x.device(),
+        );
         Tensor::cat(vec![x, zeros], 1)
     }
 }
 
 impl Network for ResNet {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let imagenet = |name, trainable, tensors, buffers| Variant {
             name,
             family: "ResNet",
-            file: "resnet",
+            file,
             paper: "He, Zhang, Ren, Sun 2015, Deep Residual Learning for Image Recognition, arXiv 1512.03385",
-            reference: "pytorch/vision torchvision/models/resnet.py (v1.5)",
-            counts: Counts { trainable, tensors, buffers },
+            reference: "pytorch/vision torchvision/models/resnet.py (v1.5: the stride of a bottleneck is on its 3x3 convolution)",
+            counts: Counts {
+                trainable,
+                tensors,
+                buffers,
+            },
             input: Input {
                 image: Some([224, 224]),
                 classes: Some(1000),
@@ -307,7 +309,9 @@ impl Network for ResNet {
             batch: 32,
             optimizer: OptimizerKind::Momentum,
             recipe: "ImageNet, 224x224 crops, 32 images a card (256 on 8), cross-entropy, SGD with momentum 0.9, weight decay 1e-4",
-            differences: &["weight decay is left out: it needs no memory that outlives an operation"],
+            differences: &[
+                "weight decay is left out: it needs no memory that outlives an operation",
+            ],
         };
         let cifar = |name, trainable, tensors, buffers| Variant {
             input: Input {
@@ -333,30 +337,30 @@ impl Network for ResNet {
     }
 
     fn check(_variant: &Variant, _job: &Job) -> Result<(), Error> {
-        // Every convolution is padded by half its kernel, so one pixel is enough.
+        // All convolutions are padded by half their kernel, so one pixel is enough.
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let network = ResNetConfig::published(variant.name, Some(job.classes())).init(device);
-        classify(network, job, device, steps, watcher, ResNet::forward)
+        classify(network, job, device, steps, observer, ResNet::forward)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let network = ResNetConfig::published("resnet-20", Some(10)).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 10]);
@@ -373,7 +377,7 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::trains("resnet-20", &request);
-        toy::trains("resnet-18", &request);
+        test_support::trains("resnet-20", &request);
+        test_support::trains("resnet-18", &request);
     }
 }

@@ -1,19 +1,5 @@
-//! StyleGAN, with the networks grown to their full resolution.
-//!
-//! Paper: Karras, Laine, Aila 2019, "A Style-Based Generator Architecture for Generative
-//! Adversarial Networks", arXiv 1812.04948. Reference: NVlabs/stylegan
-//! `training/networks_stylegan.py`, `loss.py`, `training_loop.py`, `train.py`.
-//!
-//! Differences:
-//! - The R1 penalty needs the derivative of a derivative, which burn does not have. The
-//!   squared slope of the discriminator along a random direction has the penalty as its
-//!   mean; it is taken from a second pass on images moved a little, so that a step keeps
-//!   two graphs of the discriminator on real images. The graph of a differentiable gradient
-//!   is 1.64 of one, measured with torch at 64x64.
-//! - The growing is left out: this is a step of the last stage, with nothing fading in.
-//!   Layers that turn smaller maps into images and back are there but never used.
-//! - The styles are mixed at the middle layer in every step, not at a random one in nine
-//!   of ten steps.
+//! StyleGAN, with both networks grown to their full resolution. See `variants` for paper, reference
+//! and differences.
 
 mod discriminator;
 mod generator;
@@ -27,32 +13,34 @@ use burn::tensor::{Device, Distribution, Tensor};
 use self::discriminator::{Discriminator, GROUP};
 use self::generator::Generator;
 use super::Network;
-use crate::{Batch, Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
+use crate::{
+    Batch, Counts, Error, Input, Job, Observer, OptimizerKind, Phase, Setting, Trainer, Variant,
+};
 
 /// Weight of the R1 penalty.
 const R1_GAMMA: f64 = 10.0;
 
-/// How far images are moved to measure a slope, their values being between -1 and 1.
+/// Scale of the movement of images to measure a slope; their values are between -1 and 1.
 const MOVE: f64 = 1e-2;
 
-/// Images after which the moving average has forgotten half of a generator.
+/// Images after which the share of a generator in the moving average has halved.
 const HALF_LIFE: f64 = 10_000.0;
 
-/// Resolutions that the published networks can be made for.
+/// Height and width of the images that the published networks can make.
 const SIDES: std::ops::RangeInclusive<usize> = 8..=1024;
 
-/// How the networks are made.
+/// The configuration of the networks.
 #[derive(Clone, Debug)]
 pub(crate) struct StyleGanConfig {
     /// Height and width of an image: a power of two.
     pub side: usize,
-    /// Length of a noise and of a style.
+    /// Length of a noise vector and of a style.
     pub latent: usize,
-    /// Channels of a map times half its height, as long as it is below the next.
+    /// Channels of a map times half its height, if that is at most `max_channels`.
     pub base: usize,
-    /// Most channels that a map has.
-    pub most: usize,
-    /// Resolution from which on resizing is fused with the convolution.
+    /// Largest number of channels of a map.
+    pub max_channels: usize,
+    /// Lowest resolution at which resizing is fused with the convolution.
     pub fused_from: usize,
 }
 
@@ -63,35 +51,35 @@ impl StyleGanConfig {
             side,
             latent: 512,
             base: 8192,
-            most: 512,
+            max_channels: 512,
             fused_from: 128,
         }
     }
 
     /// Networks whose maps have 16 channels at most.
-    fn mini(side: usize) -> Self {
+    fn tiny(side: usize) -> Self {
         Self {
             side,
             latent: 16,
             base: 128,
-            most: 16,
+            max_channels: 16,
             fused_from: 16,
         }
     }
 
-    /// Resolutions from 4x4 to that of the images.
+    /// Number of resolutions from 4x4 to that of the images.
     fn levels(&self) -> usize {
         self.side.ilog2() as usize - 1
     }
 
     /// Channels of the maps of `4 << level` pixels each way.
     fn channels(&self, level: usize) -> usize {
-        (self.base >> (level + 1)).min(self.most)
+        (self.base >> (level + 1)).min(self.max_channels)
     }
 }
 
-/// `average`, which knows no gradients, moved towards `module`; if there is none yet, from
-/// the module itself.
+/// The moving average of a module without gradients: `average`, which starts as a copy of `module`
+/// if it is `None`, with weight `keep`, and `module` with the rest.
 fn averaged<M: Module>(average: Option<M>, module: &M, keep: f64) -> M {
     struct Collect(GradientsParams);
     impl ModuleVisitor for Collect {
@@ -106,9 +94,9 @@ fn averaged<M: Module>(average: Option<M>, module: &M, keep: f64) -> M {
     impl ModuleMapper for Move {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             match self.towards.remove::<D>(param.id) {
-                Some(new) => param.map(|old| {
-                    old.mul_scalar(self.keep) + new.mul_scalar(1.0 - self.keep)
-                }),
+                Some(new) => {
+                    param.map(|old| old.mul_scalar(self.keep) + new.mul_scalar(1.0 - self.keep))
+                }
                 None => param,
             }
         }
@@ -121,13 +109,14 @@ fn averaged<M: Module>(average: Option<M>, module: &M, keep: f64) -> M {
     })
 }
 
-/// Two noises `[batch, latent]`.
+/// Two noise vectors for each image, `[batch, latent]`.
 fn noises(config: &StyleGanConfig, job: &Job, device: &Device) -> [Tensor<2>; 2] {
     let random = Distribution::Normal(0.0, 1.0);
     [(); 2].map(|()| Tensor::random([job.batch, config.latent], random, device))
 }
 
-/// The logistic loss on real and made images, with the R1 penalty on the real ones.
+/// The logistic loss `[1]` on `real` and `made` images, `[batch, 3, side, side]`, with the R1
+/// penalty on the real ones.
 fn discriminator_loss(network: &Discriminator, real: Tensor<4>, made: Tensor<4>) -> Tensor<1> {
     let direction = real.random_like(Distribution::Normal(0.0, 1.0));
     let moved = real.clone() + direction.mul_scalar(MOVE);
@@ -138,54 +127,55 @@ fn discriminator_loss(network: &Discriminator, real: Tensor<4>, made: Tensor<4>)
     (softplus(of_made, 1.0) + softplus(of_real.neg(), 1.0) + penalty).mean()
 }
 
-/// Trains both networks: the discriminator on made images whose graph is never recorded,
-/// the average, then the generator through a discriminator that learns nothing from it.
-fn train<W: Watcher>(
+/// Trains both networks: first the discriminator, on images that the generator makes without a
+/// graph; then it updates the moving average; then it trains the generator through the frozen
+/// discriminator.
+fn train<O: Observer>(
     config: &StyleGanConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
-    let mut generator = Trainee::named("generator", Generator::new(config, device), job);
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    let mut generator = Trainer::named("generator", Generator::new(config, device), job);
     let mut discriminator =
-        Trainee::named("discriminator", Discriminator::new(config, device), job);
+        Trainer::named("discriminator", Discriminator::new(config, device), job);
     let mut average: Option<Generator> = None;
     let keep = 0.5f64.powf((job.batch * job.accumulate) as f64 / HALF_LIFE);
-    generator.show(watcher);
-    discriminator.show(watcher);
-    watcher.end(Phase::Init)?;
+    generator.show(observer);
+    discriminator.show(observer);
+    observer.end(Phase::Init)?;
     for _ in 0..steps {
         for micro_batch in 1..=job.accumulate {
             let last = micro_batch == job.accumulate;
             let random = Distribution::Uniform(-1.0, 1.0);
             let images = [job.batch, 3, config.side, config.side];
             let real = (Tensor::<4>::random(images, random, device),);
-            real.show(watcher);
-            watcher.end(Phase::Data)?;
+            real.show(observer);
+            observer.end(Phase::Data)?;
 
             let plain = device.clone().without_autodiff();
             let made = generator.module().valid();
             let made = Tensor::from_inner(made.forward(noises(config, job, &plain)));
             let loss = discriminator_loss(discriminator.module(), real.0, made);
-            generator.show(watcher);
-            discriminator.show(watcher);
-            discriminator.backward(loss, watcher)?;
+            generator.show(observer);
+            discriminator.show(observer);
+            discriminator.backward(loss, observer)?;
             if last {
-                discriminator = discriminator.step(watcher)?;
+                discriminator = discriminator.step(observer)?;
                 let moved = averaged(average.take(), generator.module(), keep);
-                watcher.module("average", &moved);
-                watcher.end(Phase::Optimizer)?;
+                observer.module("average", &moved);
+                observer.end(Phase::Optimizer)?;
                 average = Some(moved);
             }
 
             let judge = discriminator.module().clone().no_grad();
             let made = generator.module().forward(noises(config, job, device));
             let loss = softplus(judge.forward(made).neg(), 1.0).mean();
-            generator.show(watcher);
-            generator.backward(loss, watcher)?;
+            generator.show(observer);
+            generator.backward(loss, observer)?;
             if last {
-                generator = generator.step(watcher)?;
+                generator = generator.step(observer)?;
             }
         }
     }
@@ -196,15 +186,15 @@ fn train<W: Watcher>(
 pub(crate) struct StyleGan;
 
 impl Network for StyleGan {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, noise: u64, side, batch, recipe| Variant {
             name,
             family: "StyleGAN",
-            file: "stylegan",
+            file,
             paper: "Karras, Laine, Aila 2019, A Style-Based Generator Architecture for Generative Adversarial Networks, arXiv 1812.04948",
-            reference: "NVlabs/stylegan training/networks_stylegan.py, loss.py, training_loop.py",
-            // The buffers are the noise of the finished generator and the average style;
-            // the three numbers that say how far the growing is are left out.
+            reference: "NVlabs/stylegan training/networks_stylegan.py, loss.py, training_loop.py, train.py",
+            // The buffers are the noise of the finished generator and the average style. The
+            // three numbers that hold the progress of the growing are left out.
             counts: Counts {
                 trainable,
                 tensors,
@@ -218,10 +208,10 @@ impl Network for StyleGan {
             optimizer: OptimizerKind::Adam,
             recipe,
             differences: &[
-                "the R1 penalty is the squared slope along a random direction, from a second pass on moved images: the graph on real images is counted twice, a differentiable gradient has 1.64 of one",
-                "nothing is fading in: this is the longer rest of the last stage",
+                "the R1 penalty is the squared slope along a random direction, which has the penalty as its mean, from a second pass on moved images, since burn has no derivative of a derivative: the graph on real images is counted twice, a differentiable gradient has 1.64 of one (measured with torch at 64x64)",
+                "nothing is fading in: this is the longer rest of the last stage; the layers between smaller maps and images exist and are never used",
                 "blurring is a product with constant matrices: 11 MiB of them at 1024x1024 for each pass of a network",
-                "styles are mixed at the middle layer in every step: the two mappings run in any case",
+                "styles are mixed at the middle layer in every step, in the reference at a random layer in nine of ten steps: the two mappings run in any case",
             ],
         };
         vec![
@@ -238,7 +228,7 @@ impl Network for StyleGan {
                 "stylegan-256",
                 26_086_229 + 23_052_353,
                 100 + 44,
-                // Two maps of noise at each of 4x4 ... 256x256: 2 (4^9 - 4^2) / 3.
+                // Two maps of noise at each resolution from 4x4 to 256x256: 2 (4^9 - 4^2) / 3.
                 174_752,
                 256,
                 8,
@@ -252,10 +242,10 @@ impl Network for StyleGan {
         job.check_image(must, |[height, width]| {
             height == width && height.is_power_of_two() && SIDES.contains(&height)
         })?;
-        // Images are compared in groups of four, or all of them if they are fewer.
+        // The discriminator compares the images of a group; a smaller batch is one group.
         if job.batch > GROUP && !job.batch.is_multiple_of(GROUP) {
             return Err(Error::Size {
-                what: "--batch",
+                what: Setting::Batch,
                 must: format!("below {GROUP} or a multiple of it"),
                 got: job.batch.to_string(),
             });
@@ -263,28 +253,29 @@ impl Network for StyleGan {
         Ok(())
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let [side, _] = job.image();
         let config = match variant.name {
-            "stylegan-mini" => StyleGanConfig::mini(side),
-            _ => StyleGanConfig::published(side),
+            "stylegan" | "stylegan-256" => StyleGanConfig::published(side),
+            "stylegan-mini" => StyleGanConfig::tiny(side),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
-    /// Table of the reference: 512 channels up to 32x32, 16 at 1024x1024.
+    /// Expected: the table of the reference, from 512 channels up to 32x32 to 16 at 1024x1024.
     #[test]
     fn channels_are_those_published() {
         let config = StyleGanConfig::published(1024);
@@ -296,8 +287,8 @@ mod tests {
 
     #[test]
     fn images_are_made_and_judged() {
-        let device = toy::flex();
-        let config = StyleGanConfig::mini(32);
+        let device = test_support::flex();
+        let config = StyleGanConfig::tiny(32);
         let noises = [(); 2].map(|()| Tensor::ones([2, config.latent], &device));
         let images = Generator::new(&config, &device).forward(noises);
         assert_eq!(images.dims(), [2, 3, 32, 32]);
@@ -311,15 +302,20 @@ mod tests {
             batch: Some(4),
             ..Request::default()
         };
-        let of_the_discriminator = toy::Kind { which: 0, of: 2 };
-        toy::one_falls(of_the_discriminator, "stylegan", &request, |job, device, steps, losses| {
-            train(&StyleGanConfig::mini(32), job, device, steps, losses)
-        });
+        let of_the_discriminator = test_support::Kind { which: 0, of: 2 };
+        test_support::assert_one_loss_decreases(
+            of_the_discriminator,
+            "stylegan",
+            &request,
+            |job, device, steps, losses| {
+                train(&StyleGanConfig::tiny(32), job, device, steps, losses)
+            },
+        );
     }
 
     #[test]
-    fn an_average_lies_between() {
-        let device = toy::flex().autodiff();
+    fn the_average_is_between_old_and_new() {
+        let device = test_support::flex().autodiff();
         let layer = |value: f32| {
             burn::nn::LinearConfig::new(1, 1)
                 .with_bias(false)
@@ -345,7 +341,7 @@ mod tests {
         let error = StyleGan::check(&variant, &request.resolve(&variant).unwrap()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--batch must be below 4 or a multiple of it, not 6"
+            "batch size must be below 4 or a multiple of it, not 6"
         );
     }
 }

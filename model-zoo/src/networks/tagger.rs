@@ -1,11 +1,4 @@
-//! The BiLSTM-CNN-CRF sequence tagger.
-//!
-//! Paper: Ma, Hovy 2016, "End-to-end Sequence Labeling via Bi-directional
-//! LSTM-CNNs-CRF", arXiv 1603.01354. Reference: XuezheMax/LasagneNLP.
-//!
-//! Differences: every sentence has `--seq` words and every word as many characters as
-//! the reference allows at most, where it fills a batch up to its longest; the LSTM runs
-//! step by step instead of in a fused kernel; gradients are not clipped.
+//! The BiLSTM-CNN-CRF sequence tagger. See `variants` for paper, reference and differences.
 
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv1d, Conv1dConfig};
@@ -17,27 +10,27 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::lstm::{BiLstm, LstmConfig};
-use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// Characters of a word at most: `MAX_CHAR_LENGTH` of the reference.
+/// Characters of each word: `MAX_CHAR_LENGTH` of the reference.
 const WORD_LENGTH: usize = 45;
 
-/// How a [`Tagger`] is made.
+/// The configuration of a [`Tagger`].
 #[derive(Clone, Debug)]
 pub(crate) struct TaggerConfig {
-    /// Words with a vector: the 400,000 of GloVe.
+    /// Words in the vocabulary: the 400,000 of GloVe.
     pub vocab: usize,
-    /// Characters: 85 in CoNLL-2003.
+    /// Characters in the vocabulary: 85 in CoNLL-2003.
     pub characters: usize,
     /// Width of a word's vector: 100.
     pub word_width: usize,
-    /// Width of a character's vector and filters over it: 30.
+    /// Width of a character's vector, and channels of the convolution over it: 30.
     pub character_width: usize,
     /// Width of the state in each direction: 200.
     pub hidden: usize,
     /// Tags.
     pub tags: usize,
-    /// Dropout on characters and on both sides of the LSTM: 0.5.
+    /// Dropout on characters, and before and after the LSTM: 0.5.
     pub dropout: f64,
 }
 
@@ -72,7 +65,7 @@ impl TaggerConfig {
     }
 }
 
-/// Words as vectors and as characters, a BiLSTM over them, a CRF over the tags.
+/// Vectors of words and of their characters, a BiLSTM over them, and a CRF over the tags.
 #[derive(Module, Debug)]
 pub(crate) struct Tagger {
     words: Embedding,
@@ -85,8 +78,8 @@ pub(crate) struct Tagger {
 }
 
 impl Tagger {
-    /// Scores `[seq, batch, tags]` of the tags of `words: [seq, batch]`, whose
-    /// characters are `characters: [seq * batch, characters of a word]`.
+    /// Scores `[seq, batch, tags]` of `words: [seq, batch]` with `characters: [seq * batch,
+    /// characters of a word]`.
     pub fn forward(&self, words: Tensor<2, Int>, characters: Tensor<2, Int>) -> Tensor<3> {
         let [seq, batch] = words.dims();
         let spelled = self.dropout.forward(self.characters.forward(characters));
@@ -97,14 +90,14 @@ impl Tagger {
         self.tags.forward(self.dropout.forward(x))
     }
 
-    /// The mean negative log-likelihood of `tags: [seq, batch]` under `scores` as
-    /// [`forward`](Self::forward) returns them.
+    /// The mean negative log-likelihood `[1]` of `tags: [seq, batch]` under `scores: [seq, batch,
+    /// tags]`.
     pub fn loss(&self, scores: Tensor<3>, tags: Tensor<2, Int>) -> Tensor<1> {
         let path = self.path_score(scores.clone(), tags);
         (self.log_partition(scores) - path).mean()
     }
 
-    /// The score of one path of tags: `[batch]`.
+    /// The scores `[batch]` of the paths `tags: [seq, batch]` under `scores: [seq, batch, tags]`.
     fn path_score(&self, scores: Tensor<3>, tags: Tensor<2, Int>) -> Tensor<1> {
         let [seq, batch, kinds] = scores.dims();
         let emitted = scores.gather(2, tags.clone().unsqueeze_dim(2));
@@ -120,41 +113,42 @@ impl Tagger {
         emitted + moved
     }
 
-    /// The logarithm of the sum over all paths, by the forward algorithm: `[batch]`.
+    /// The logarithm `[batch]` of the sum over all paths, by the forward algorithm, from `scores:
+    /// [seq, batch, tags]`.
     fn log_partition(&self, scores: Tensor<3>) -> Tensor<1> {
         let [seq, batch, kinds] = scores.dims();
         let emitted = |word| scores.clone().narrow(0, word, 1).squeeze_dim::<2>(0);
-        // [batch, tag before, tag]: summed over the tag before.
+        // `[batch, previous tag, tag]`, summed over the previous tag.
         let transitions = self.transitions.val().unsqueeze::<3>();
         let mut total = emitted(0);
         for word in 1..seq {
-            let before = total.unsqueeze_dim::<3>(2) + transitions.clone();
-            total = log_sum_exp(before).reshape([batch, kinds]) + emitted(word);
+            let paths = total.unsqueeze_dim::<3>(2) + transitions.clone();
+            total = log_sum_exp(paths).reshape([batch, kinds]) + emitted(word);
         }
         log_sum_exp(total.unsqueeze_dim::<3>(2)).reshape([batch])
     }
 }
 
-/// `log(sum(exp(x)))` over the second dimension, which stays with size one.
+/// `log(sum(exp(x)))` over the second dimension, whose size becomes 1.
 fn log_sum_exp(x: Tensor<3>) -> Tensor<3> {
     let largest = x.clone().detach().max_dim(1);
     (x - largest.clone()).exp().sum_dim(1).log() + largest
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &TaggerConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 Tensor::<2, Int>::zeros([seq, batch], device),
@@ -162,18 +156,16 @@ fn train_on<W: Watcher>(
                 Tensor::<2, Int>::zeros([seq, batch], device),
             )
         },
-        |network, (words, characters, tags)| {
-            network.loss(network.forward(words, characters), tags)
-        },
+        |network, (words, characters, tags)| network.loss(network.forward(words, characters), tags),
     )
 }
 
 impl Network for Tagger {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "bilstm-cnn-crf",
             family: "BiLSTM",
-            file: "tagger",
+            file,
             paper: "Ma, Hovy 2016, End-to-end Sequence Labeling via Bi-directional LSTM-CNNs-CRF, arXiv 1603.01354",
             reference: "XuezheMax/LasagneNLP",
             counts: Counts {
@@ -199,15 +191,15 @@ impl Network for Tagger {
         }]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = TaggerConfig::new(job.vocab(), job.classes());
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -216,7 +208,7 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> TaggerConfig {
         TaggerConfig {
@@ -229,28 +221,27 @@ mod tests {
 
     #[test]
     fn each_word_has_scores() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let words = Tensor::zeros([5, 2], &device);
         let characters = Tensor::zeros([10, 7], &device);
         let scores = tiny().init(&device).forward(words, characters);
         assert_eq!(scores.dims(), [5, 2, 3]);
     }
 
-    /// Against brute force: the likelihoods of all paths add up to one.
+    /// Brute force: the likelihoods of all paths sum to 1.
     #[test]
-    fn all_paths_together_are_certain() {
-        let device = toy::flex();
+    fn likelihoods_of_all_paths_sum_to_one() {
+        let device = test_support::flex();
         let mut network = tiny().init(&device);
         let random = |shape| Tensor::random(shape, Distribution::Default, &device);
         network.transitions = Param::from_tensor(random([3, 3]));
         let scores = random([9, 3]).slice([0..2, 0..3]).reshape([2, 1, 3]);
-        let mut certain = Tensor::<1>::zeros([1], &device);
+        let mut sum = Tensor::<1>::zeros([1], &device);
         for path in (0..3).flat_map(|a| (0..3).map(move |b| [[a], [b]])) {
             let tags = Tensor::<2, Int>::from_data(path, &device);
-            certain = certain + (-network.loss(scores.clone(), tags)).exp();
+            sum = sum + (-network.loss(scores.clone(), tags)).exp();
         }
-        certain
-            .into_data()
+        sum.into_data()
             .assert_approx_eq::<f32>(&[1.0f32].into(), Tolerance::default());
     }
 
@@ -266,8 +257,10 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("bilstm-cnn-crf", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 16, losses)
-        });
+        test_support::assert_loss_decreases(
+            "bilstm-cnn-crf",
+            &request,
+            |job, device, _, losses| train_on(&tiny(), job, device, 16, losses),
+        );
     }
 }

@@ -1,13 +1,6 @@
-//! The Transformer, base and big, for translation.
-//!
-//! Paper: Vaswani et al. 2017, "Attention Is All You Need", arXiv 1706.03762. Reference:
-//! tensorflow/tensor2tensor `models/transformer.py` with the attention biases of
-//! fairseq and torch; normalisation after each residual sum, no normalisation after the
-//! stacks, one table for source, target and output, vocabulary 32,768.
-//!
-//! Differences: gradients are not clipped; batches are counted in sentences of one
-//! length instead of tokens; burn's label smoothing builds the smoothed targets as a
-//! tensor of the size of the scores, where fairseq computes the same from two sums.
+//! The Transformer, base and big, for translation. The normalisations follow the residual sums,
+//! none follows the stacks, and source, target and output share one embedding table. See `variants`
+//! for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::activation::ActivationConfig;
@@ -26,19 +19,19 @@ use super::Network;
 use crate::blocks::text_steps::{PAD, translation};
 use crate::blocks::tokens::{fits, tied_scores};
 use crate::blocks::transformer::{decoder, encoder};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
-/// Positions for which burn's sinusoids are defined, the largest wavelength of the paper.
+/// Positions that the network accepts: the largest wavelength of the paper's sinusoids.
 const POSITIONS: usize = 10_000;
 
-/// How a [`Transformer`] is made.
+/// The configuration of a [`Transformer`].
 #[derive(Clone, Debug)]
 pub(crate) struct TransformerConfig {
     /// Words in the vocabulary that both languages share: 32,768.
     pub vocab: usize,
     /// Width of the model: 512 or 1024.
     pub d_model: usize,
-    /// Width inside the feed-forward block: 2048 or 4096.
+    /// Width of the feed-forward block's hidden layer: 2048 or 4096.
     pub d_ff: usize,
     /// Attention heads: 8 or 16.
     pub heads: usize,
@@ -46,7 +39,7 @@ pub(crate) struct TransformerConfig {
     pub layers: usize,
     /// Dropout on embeddings, attention weights and residual branches: 0.1 or 0.3.
     pub dropout: f64,
-    /// Tokens of the longest sentence, for which sinusoids are made.
+    /// Tokens of the longest sentence: the network computes sinusoids for as many.
     pub longest: usize,
 }
 
@@ -92,7 +85,7 @@ impl TransformerConfig {
             .with_dropout(dropout)
             .with_activation(ActivationConfig::Relu);
         Transformer {
-            // The scale of tensor2tensor, so that the output scores start small.
+            // The scale of tensor2tensor: output scores are small at the start.
             words: EmbeddingConfig::new(self.vocab, d_model)
                 .with_initializer(Initializer::Normal {
                     mean: 0.0,
@@ -109,7 +102,7 @@ impl TransformerConfig {
     }
 }
 
-/// An encoder and a decoder over one table of words.
+/// An encoder and a decoder with one embedding table, which is the output layer too.
 #[derive(Module, Debug)]
 pub(crate) struct Transformer {
     words: Embedding,
@@ -120,8 +113,8 @@ pub(crate) struct Transformer {
 }
 
 impl Transformer {
-    /// Scores `[batch * seq, vocab]` of the next words, for `source: [batch, src_seq]`
-    /// and the target so far, `previous: [batch, seq]`.
+    /// Scores `[batch * seq, vocab]` of the next words, from `source: [batch, src_seq]` and the
+    /// previous words of the target, `previous: [batch, seq]`.
     pub fn forward(&self, source: Tensor<2, Int>, previous: Tensor<2, Int>) -> Tensor<2> {
         let source_padding = source.clone().equal_elem(PAD as i64);
         let target_padding = previous.clone().equal_elem(PAD as i64);
@@ -140,7 +133,7 @@ impl Transformer {
         tied_scores(decoded.flatten(0, 1), &self.words)
     }
 
-    /// `[batch, seq]` word ids to `[batch, seq, d_model]`.
+    /// `[batch, seq, d_model]` from the word ids `words: [batch, seq]`.
     fn embed(&self, words: Tensor<2, Int>) -> Tensor<3> {
         let x = self.words.forward(words);
         let [_, _, d_model] = x.dims();
@@ -149,23 +142,23 @@ impl Transformer {
     }
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &TransformerConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let network = config.init(device);
-    translation(network, job, device, steps, watcher, Transformer::forward)
+    translation(network, job, device, steps, observer, Transformer::forward)
 }
 
 impl Network for Transformer {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, recipe| Variant {
             name,
             family: "Transformer",
-            file: "transformer",
+            file,
             paper: "Vaswani et al. 2017, Attention Is All You Need, arXiv 1706.03762",
             reference: "tensorflow/tensor2tensor models/transformer.py; fairseq, torch.nn.Transformer (attention biases)",
             counts: Counts {
@@ -184,7 +177,7 @@ impl Network for Transformer {
             recipe,
             differences: &[
                 "batches are sentences of one length instead of about 3,100 source and 3,100 target tokens: 98 of 32 tokens",
-                "burn's label smoothing keeps the smoothed targets, one more tensor of the size of the scores",
+                "burn's label smoothing keeps the smoothed targets, one more tensor of the size of the scores; fairseq computes the same from two sums",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         };
@@ -203,23 +196,24 @@ impl Network for Transformer {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        fits("--seq", job.seq(), POSITIONS)?;
-        fits("--src-seq", job.src_seq(), POSITIONS)
+        fits(InputSize::Seq, job.seq(), POSITIONS)?;
+        fits(InputSize::SrcSeq, job.src_seq(), POSITIONS)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let longest = job.seq().max(job.src_seq());
         let config = match variant.name {
+            "transformer-base" => TransformerConfig::base(job.vocab(), longest),
             "transformer-big" => TransformerConfig::big(job.vocab(), longest),
-            _ => TransformerConfig::base(job.vocab(), longest),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -227,7 +221,7 @@ impl Network for Transformer {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     fn tiny() -> TransformerConfig {
         TransformerConfig {
@@ -241,7 +235,7 @@ mod tests {
 
     #[test]
     fn each_target_word_has_scores() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let scores = tiny()
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
@@ -259,8 +253,10 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("transformer-base", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 4, losses)
-        });
+        test_support::assert_loss_decreases(
+            "transformer-base",
+            &request,
+            |job, device, _, losses| train_on(&tiny(), job, device, 4, losses),
+        );
     }
 }

@@ -1,13 +1,5 @@
-//! Transformer-XL, base and large, on WikiText-103.
-//!
-//! Paper: Dai, Yang, Yang, Carbonell, Le, Salakhutdinov 2019, "Transformer-XL: Attentive
-//! Language Models Beyond a Fixed-Length Context", arXiv 1901.02860. Reference:
-//! kimiyoung/transformer-xl `pytorch/mem_transformer.py`, `run_wt103_{base,large}.sh`.
-//!
-//! Differences: words fall into the clusters of the adaptive layers as Zipf's law says,
-//! where the reference asks the data; the slices of the one table of the base network
-//! are copies, where torch's are views; gradients are not clipped; the inverse
-//! frequencies (205 or 512 values) are computed in each step instead of kept.
+//! Transformer-XL, base and large, on WikiText-103. See `variants` for paper, reference and
+//! differences.
 
 use std::cell::RefCell;
 
@@ -23,9 +15,9 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 use super::Network;
 use crate::blocks::adaptive::{Adaptive, AdaptiveConfig};
 use crate::blocks::attention::{join_heads, split_heads};
-use crate::{Counts, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// How a [`TransformerXl`] is made.
+/// The configuration of a [`TransformerXl`].
 #[derive(Clone, Debug)]
 pub(crate) struct TransformerXlConfig {
     /// The input and output layers: 267,735 words in clusters.
@@ -36,7 +28,7 @@ pub(crate) struct TransformerXlConfig {
     pub heads: usize,
     /// Width of a head: 41 or 64.
     pub d_head: usize,
-    /// Width inside the feed-forward block: 2,100 or 4,096.
+    /// Width of the feed-forward block's hidden layer: 2,100 or 4,096.
     pub d_ff: usize,
     /// Dropout on embeddings, residual branches and feed-forward blocks: 0.1 or 0.2.
     pub dropout: f64,
@@ -80,8 +72,8 @@ impl TransformerXlConfig {
         }
     }
 
-    /// A network of 30 words; their vectors get narrower with each cluster by `narrowing`.
-    fn mini(narrowing: usize) -> Self {
+    /// A network with 30 words; `narrowing` is [`AdaptiveConfig::narrowing`].
+    fn tiny(narrowing: usize) -> Self {
         Self {
             words: AdaptiveConfig {
                 ends: vec![6, 12, 30],
@@ -132,15 +124,15 @@ impl TransformerXlConfig {
         }
     }
 
-    /// The memories `[batch, length, d_model]` of what enters each layer and of what
-    /// leaves the last, which the reference keeps too, before the first batch.
+    /// The memories `[batch, length, d_model]` before the first batch, zeros. They are of the input
+    /// of each layer, and of the output of the last, which the reference keeps too.
     fn memories(&self, batch: usize, length: usize, device: &Device) -> Vec<Tensor<3>> {
         let empty = |_| Tensor::zeros([batch, length, self.words.d_model], device);
         (0..=self.layers).map(empty).collect()
     }
 }
 
-/// A language model that attends to what its layers saw in the batch before.
+/// A language model whose layers attend to their inputs in the previous batch too.
 #[derive(Module, Debug)]
 pub(crate) struct TransformerXl {
     words: Adaptive,
@@ -152,8 +144,8 @@ pub(crate) struct TransformerXl {
 }
 
 impl TransformerXl {
-    /// Hidden states `[batch, seq, d_model]` after the embedded words of the same shape,
-    /// and the memories that the next batch goes on from.
+    /// Hidden states `[batch, seq, d_model]` from the vectors of words `x` of the same shape and
+    /// from `memories: [batch, length, d_model]`, and the memories for the next batch.
     fn forward(&self, x: Tensor<3>, memories: Vec<Tensor<3>>) -> (Tensor<3>, Vec<Tensor<3>>) {
         let (device, [_, seq, _]) = (x.device(), x.dims());
         let [_, before, _] = memories[0].dims();
@@ -175,7 +167,7 @@ impl TransformerXl {
         (self.dropout.forward(x), after)
     }
 
-    /// `[1, length, d_model]`, from the farthest position to the nearest.
+    /// Sinusoids `[1, length, d_model]` of the distances `length - 1` to 0.
     fn sinusoids(&self, length: usize, device: &Device) -> Tensor<3> {
         let half = self.d_model / 2;
         let exponents = Tensor::<1, Int>::arange(0..half as i64, device).float();
@@ -187,13 +179,14 @@ impl TransformerXl {
     }
 }
 
-/// The last of `memory` and then `x`, as long as `memory` is.
+/// The end of `memory: [batch, length, d_model]` followed by `x: [batch, seq, d_model]`, `length`
+/// long.
 fn remembered(memory: Tensor<3>, x: Tensor<3>) -> Tensor<3> {
     let ([_, length, _], [_, seq, _]) = (memory.dims(), x.dims());
     Tensor::cat(vec![memory, x], 1).narrow(1, seq, length)
 }
 
-/// Attention and feed-forward, each normalised at its exit.
+/// Attention and feed-forward block, each before a normalisation.
 #[derive(Module, Debug)]
 struct Layer {
     attention: RelativeAttention,
@@ -204,8 +197,8 @@ struct Layer {
 }
 
 impl Layer {
-    /// `x: [batch, seq, d_model]`, the end of `context: [batch, keys, d_model]`, to the
-    /// same shape; the other arguments are those of [`RelativeAttention::forward`].
+    /// `[batch, seq, d_model]` from `x` of the same shape, which is the end of `context: [batch,
+    /// keys, d_model]`; the other arguments are those of [`RelativeAttention::forward`].
     fn forward(
         &self,
         x: Tensor<3>,
@@ -215,14 +208,16 @@ impl Layer {
         future: Tensor<4, Bool>,
     ) -> Tensor<3> {
         let [_, seq, _] = x.dims();
-        let attended = self.attention.forward(seq, context, positions, biases, future);
+        let attended = self
+            .attention
+            .forward(seq, context, positions, biases, future);
         let x = self.norm_1.forward(x + self.dropout.forward(attended));
         let fed = self.dropout.forward(self.mlp.forward(x.clone()));
         self.norm_2.forward(x + fed)
     }
 }
 
-/// Attention by content and by distance.
+/// Attention whose scores depend on the content and on the distance of a key.
 #[derive(Module, Debug)]
 struct RelativeAttention {
     qkv: Linear,
@@ -233,9 +228,9 @@ struct RelativeAttention {
 }
 
 impl RelativeAttention {
-    /// The last `seq` of `context: [batch, keys, d_model]` attend to all of it:
-    /// `[batch, seq, d_model]`. `positions: [1, keys, d_model]`, biases of content and
-    /// position `[1, heads, 1, d_head]`, `future: [1, 1, seq, keys]`.
+    /// `[batch, seq, d_model]`: the last `seq` tokens of `context: [batch, keys, d_model]` attend
+    /// to all of it. `positions: [1, keys, d_model]`, biases of content and position `[1, heads,
+    /// 1, d_head]`; `future: [1, 1, seq, keys]` is true where a key is hidden.
     fn forward(
         &self,
         seq: usize,
@@ -266,8 +261,8 @@ impl RelativeAttention {
     }
 }
 
-/// Row i of `[batch, heads, seq, keys]` moved to the left by `seq - 1 - i`, so that
-/// scores by distance stand at the key with that distance.
+/// `x: [batch, heads, seq, keys]` with row i moved to the left by `seq - 1 - i`, which brings the
+/// score of each distance to the key at that distance.
 fn shifted(x: Tensor<4>) -> Tensor<4> {
     let [batch, heads, seq, keys] = x.dims();
     let zeros = Tensor::zeros([batch, heads, seq, 1], &x.device());
@@ -277,13 +272,13 @@ fn shifted(x: Tensor<4>) -> Tensor<4> {
         .reshape([batch, heads, seq, keys])
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &TransformerXlConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     let (tokens, d_model) = (batch * seq, config.words.d_model);
     let shares = config.words.shares(tokens);
@@ -293,7 +288,7 @@ fn train_on<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 config.words.words(tokens, device),
@@ -312,11 +307,11 @@ fn train_on<W: Watcher>(
 }
 
 impl Network for TransformerXl {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let base = Variant {
             name: "transformer-xl-base",
             family: "Transformer-XL",
-            file: "transformer_xl",
+            file,
             paper: "Dai, Yang, Yang, Carbonell, Le, Salakhutdinov 2019, Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context, arXiv 1901.02860",
             reference: "kimiyoung/transformer-xl pytorch/mem_transformer.py, run_wt103_base.sh",
             counts: Counts {
@@ -334,6 +329,7 @@ impl Network for TransformerXl {
             differences: &[
                 "words fall into the clusters of the adaptive softmax as Zipf's law says (80, 5, 12 and 2 %), where the reference asks the data",
                 "burn copies the slices of the word table that torch only views: one more table of 439 MB and its gradient",
+                "the inverse frequencies of the positions, 205 values, are computed in each step instead of kept",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         };
@@ -353,6 +349,7 @@ impl Network for TransformerXl {
             recipe: "WikiText-103, sequences of 384 tokens with a memory of as many, 128 of them on all cards, here 16, adaptive softmax, Adam, dropout 0.2",
             differences: &[
                 "words fall into the clusters of the adaptive softmax as Zipf's law says (80, 5, 12 and 2 %), where the reference asks the data",
+                "the inverse frequencies of the positions, 512 values, are computed in each step instead of kept",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
             ..base.clone()
@@ -360,42 +357,43 @@ impl Network for TransformerXl {
         vec![base, large]
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
+            "transformer-xl-base" => TransformerXlConfig::base(),
             "transformer-xl-large" => TransformerXlConfig::large(),
-            "transformer-xl-mini" => TransformerXlConfig::mini(1),
-            _ => TransformerXlConfig::base(),
+            "transformer-xl-mini" => TransformerXlConfig::tiny(1),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
-    /// By hand: with two queries and three keys, the first row moves by one.
+    /// Computed by hand: with two queries and three keys, the first row moves by one.
     #[test]
     fn scores_by_distance_move_to_their_keys() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let x = Tensor::<4>::from_data([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]], &device);
         let moved = shifted(x).into_data();
-        // What comes after the query's own key is masked.
+        // The attention masks the keys after the query's own.
         let expected = Tensor::<4>::from_data([[[[2.0, 3.0, 0.0], [4.0, 5.0, 6.0]]]], &device);
         moved.assert_eq(&expected.into_data(), true);
     }
 
     #[test]
     fn words_keep_their_places_and_leave_a_memory() {
-        let device = toy::flex();
-        let config = TransformerXlConfig::mini(1);
+        let device = test_support::flex();
+        let config = TransformerXlConfig::tiny(1);
         let (hidden, memories) = config.init(&device).forward(
             Tensor::zeros([3, 4, 16], &device),
             config.memories(3, 5, &device),
@@ -416,9 +414,19 @@ mod tests {
             ..Request::default()
         };
         for narrowing in [1, 4] {
-            toy::falls("transformer-xl-base", &request, |job, device, _, losses| {
-                train_on(&TransformerXlConfig::mini(narrowing), job, device, 8, losses)
-            });
+            test_support::assert_loss_decreases(
+                "transformer-xl-base",
+                &request,
+                |job, device, _, losses| {
+                    train_on(
+                        &TransformerXlConfig::tiny(narrowing),
+                        job,
+                        device,
+                        8,
+                        losses,
+                    )
+                },
+            );
         }
     }
 }

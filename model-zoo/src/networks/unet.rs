@@ -1,12 +1,5 @@
-//! The classic U-Net.
-//!
-//! Paper: Ronneberger, Fischer, Brox 2015, "U-Net: Convolutional Networks for Biomedical
-//! Image Segmentation", arXiv 1505.04597. Reference: section 2 and figure 1 of the paper
-//! (unpadded convolutions, cropped skip connections, no normalisation).
-//!
-//! Differences:
-//! - The per-pixel weights of the loss (equation 1) are left out: one map of the output's
-//!   height and width.
+//! The classic U-Net, with unpadded convolutions, cropped skip connections and no normalisation.
+//! See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
@@ -16,12 +9,12 @@ use burn::tensor::{Device, Distribution, Tensor, s};
 
 use super::Network;
 use crate::blocks::{cross_entropy_per_pixel, max_pool};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Poolings on the way down.
 const DEPTH: usize = 4;
 
-/// How a [`UNet`] is made.
+/// The configuration of a [`UNet`].
 #[derive(Clone, Debug)]
 pub(crate) struct UNetConfig {
     /// Channels of the image.
@@ -75,8 +68,8 @@ pub(crate) struct UNet {
 }
 
 impl UNet {
-    /// Class scores `[batch, classes, height - 184, width - 184]` of the images
-    /// `[batch, channels, height, width]`.
+    /// Class scores `[batch, classes, height - 184, width - 184]` of `images: [batch, channels,
+    /// height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
         let mut skips = Vec::with_capacity(DEPTH);
         let mut x = images;
@@ -121,7 +114,7 @@ impl DoubleConv {
     }
 }
 
-/// Doubles the resolution and joins the map that was seen at it on the way down.
+/// Doubles the resolution, and concatenates the map of the same resolution on the way down.
 #[derive(Module, Debug)]
 struct Up {
     up: ConvTranspose2d,
@@ -148,8 +141,8 @@ impl Up {
     }
 }
 
-/// Height or width of the output for that of the image; `None` if a pooling would meet
-/// an odd size or a convolution have nothing left.
+/// Height or width of the output for that of the image; `None` if it is odd before a pooling, or
+/// if a convolution has no output.
 fn output_size(image: usize) -> Option<usize> {
     let convs = |size: usize| size.checked_sub(4).filter(|&size| size > 0);
     let mut size = image;
@@ -163,14 +156,14 @@ fn output_size(image: usize) -> Option<usize> {
     Some(size)
 }
 
-/// Trains `network` on images with as many channels as `config` says.
-fn train<W: Watcher>(
+/// Trains the network that `config` describes.
+fn train<O: Observer>(
     config: &UNetConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let [height, width] = job.image();
     let size = |image| output_size(image).expect("a size that `check` accepts");
     let images = [job.batch, config.channels, height, width];
@@ -180,7 +173,7 @@ fn train<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             (
                 Tensor::<4>::random(images, Distribution::Default, device),
@@ -192,11 +185,11 @@ fn train<W: Watcher>(
 }
 
 impl Network for UNet {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "unet",
             family: "U-Net",
-            file: "unet",
+            file,
             paper: "Ronneberger, Fischer, Brox 2015, U-Net: Convolutional Networks for Biomedical Image Segmentation, arXiv 1505.04597",
             reference: "section 2 and figure 1 of the paper",
             counts: Counts {
@@ -212,35 +205,39 @@ impl Network for UNet {
             batch: 1,
             optimizer: OptimizerKind::Momentum,
             recipe: "one 572x572 tile with one channel, pixel-wise cross-entropy, SGD with momentum 0.99, dropout at the end of the contracting path",
-            differences: &[
-                "the weight map of the loss is left out: 0.6 MiB at 572x572",
-            ],
+            differences: &["the weight map of the loss is left out: 0.6 MiB at 572x572"],
         }]
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // 188 = 16 x 11 + 12 is the smallest size that all five levels divide.
+        // 188 = 16 x 11 + 12 is the smallest size with an output.
         job.check_image(
             "at least 188x188 and 12 more than a multiple of 16 each way".into(),
             |image| image.into_iter().all(|size| output_size(size).is_some()),
         )
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
-        train(&UNetConfig::published(job.classes()), job, device, steps, watcher)
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        train(
+            &UNetConfig::published(job.classes()),
+            job,
+            device,
+            steps,
+            observer,
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     const TINY: UNetConfig = UNetConfig {
         channels: 1,
@@ -255,9 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn the_map_has_the_size_that_is_computed_beforehand() {
-        let device = toy::flex();
-        let scores = TINY.init(&device).forward(Tensor::zeros([1, 1, 188, 204], &device));
+    fn the_map_has_its_computed_size() {
+        let device = test_support::flex();
+        let scores = TINY
+            .init(&device)
+            .forward(Tensor::zeros([1, 1, 188, 204], &device));
         assert_eq!(scores.dims(), [1, 2, 4, 20]);
         assert_eq!((output_size(188), output_size(204)), (Some(4), Some(20)));
     }
@@ -273,15 +272,17 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("unet", &request, |job, device, steps, losses| {
+        test_support::assert_loss_decreases("unet", &request, |job, device, steps, losses| {
             train(&TINY, job, device, steps, losses)
         });
     }
 
     #[test]
     fn a_tile_that_does_not_halve_is_refused() {
-        let accepted: Vec<_> = (1..=240).filter(|&size| output_size(size).is_some()).collect();
+        let accepted: Vec<_> = (1..=240)
+            .filter(|&size| output_size(size).is_some())
+            .collect();
         assert_eq!(accepted, [188, 204, 220, 236]);
-        toy::refusal("unet", [512, 572]);
+        test_support::refusal("unet", [512, 572]);
     }
 }

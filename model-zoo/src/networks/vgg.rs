@@ -1,10 +1,5 @@
-//! VGG-16 and VGG-19, with and without batch normalisation.
-//!
-//! Paper: Simonyan, Zisserman 2014, "Very Deep Convolutional Networks for Large-Scale
-//! Image Recognition", arXiv 1409.1556. Reference: pytorch/vision
-//! `torchvision/models/vgg.py`.
-//!
-//! Differences: none.
+//! VGG-16 and VGG-19, with and without batch normalisation. See `variants` for paper, reference and
+//! differences.
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
@@ -15,14 +10,14 @@ use burn::tensor::{Device, Tensor};
 use super::Network;
 use crate::blocks::{conv, max_pool};
 use crate::classify::classify;
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 
-/// How a [`Vgg`] is made.
+/// The configuration of a [`Vgg`].
 #[derive(Clone, Debug)]
 pub(crate) struct VggConfig {
     /// Convolutions of each stage, and their channels.
     pub stages: Vec<(usize, usize)>,
-    /// Whether each convolution is followed by a batch normalisation.
+    /// Whether a batch normalisation follows each convolution.
     pub batch_norm: bool,
     /// Width of the two hidden layers of the classifier.
     pub hidden: usize,
@@ -56,7 +51,7 @@ impl VggConfig {
     }
 
     /// A network for images of 32 x 32 and more.
-    fn mini(batch_norm: bool, classes: usize) -> Self {
+    fn tiny(batch_norm: bool, classes: usize) -> Self {
         Self {
             stages: vec![(1, 16), (1, 16), (1, 16), (1, 16), (2, 16)],
             batch_norm,
@@ -81,7 +76,7 @@ impl VggConfig {
     }
 }
 
-/// The classifier.
+/// The network.
 #[derive(Module, Debug)]
 pub(crate) struct Vgg {
     features: Features,
@@ -95,7 +90,7 @@ pub(crate) struct Vgg {
 }
 
 impl Vgg {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let x = self.pool.forward(self.features.forward(images));
         let x = self.avgpool.forward(x).flatten(1, 3);
@@ -105,7 +100,7 @@ impl Vgg {
     }
 }
 
-/// The convolutions: stages with a max-pooling between each and the next.
+/// The convolutions, in stages with a max-pooling between each and the next.
 #[derive(Module, Debug)]
 pub(crate) struct Features {
     stages: Vec<Stage>,
@@ -113,7 +108,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// Stages of so many convolutions with so many channels, on `device`.
+    /// The layers on `device`. Each stage is its number of convolutions and their channels.
     pub fn new(stages: &[(usize, usize)], batch_norm: bool, device: &Device) -> Self {
         let mut entering = 3;
         let stages = stages
@@ -130,12 +125,14 @@ impl Features {
         }
     }
 
-    /// The output of the last convolution for the images `[batch, 3, height, width]`.
+    /// The output `[batch, channels, height / 16, width / 16]` of the last convolution for
+    /// `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
         self.walk(images, |_| ())
     }
 
-    /// The output of the first convolution of each stage.
+    /// The output `[batch, channels, height', width']` of the first convolution of each stage for
+    /// `images: [batch, 3, height, width]`.
     pub fn first_of_each_stage(&self, images: Tensor<4>) -> Vec<Tensor<4>> {
         let mut firsts = Vec::new();
         self.walk(images, |first| firsts.push(first.clone()));
@@ -175,7 +172,9 @@ impl Layer {
     fn new(entering: &mut usize, channels: usize, batch_norm: bool, device: &Device) -> Self {
         let entering = std::mem::replace(entering, channels);
         Self {
-            conv: conv([entering, channels], 3, 1).with_bias(true).init(device),
+            conv: conv([entering, channels], 3, 1)
+                .with_bias(true)
+                .init(device),
             norm: batch_norm.then(|| BatchNormConfig::new(channels).init(device)),
             relu: Relu::new(),
         }
@@ -192,11 +191,11 @@ impl Layer {
 }
 
 impl Network for Vgg {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, buffers| Variant {
             name,
             family: "VGG",
-            file: "vgg",
+            file,
             paper: "Simonyan, Zisserman 2014, Very Deep Convolutional Networks for Large-Scale Image Recognition, arXiv 1409.1556",
             reference: "pytorch/vision torchvision/models/vgg.py",
             counts: Counts {
@@ -229,31 +228,31 @@ impl Network for Vgg {
         job.image_at_least(32)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "vgg-mini" => VggConfig::mini(false, job.classes()),
+            "vgg-mini" => VggConfig::tiny(false, job.classes()),
             name => VggConfig::published(name, job.classes()),
         };
         let network = config.init(device);
-        classify(network, job, device, steps, watcher, Vgg::forward)
+        classify(network, job, device, steps, observer, Vgg::forward)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
-        let network = VggConfig::mini(false, 10).init(&device);
+        let device = test_support::flex();
+        let network = VggConfig::tiny(false, 10).init(&device);
         let scores = network.forward(Tensor::zeros([2, 3, 32, 40], &device));
         assert_eq!(scores.dims(), [2, 10]);
     }
@@ -270,8 +269,8 @@ mod tests {
             ..Request::default()
         };
         for (name, batch_norm) in [("vgg-16", false), ("vgg-16-bn", true)] {
-            toy::falls(name, &request, |job, device, steps, losses| {
-                let network = VggConfig::mini(batch_norm, 10).init(device);
+            test_support::assert_loss_decreases(name, &request, |job, device, steps, losses| {
+                let network = VggConfig::tiny(batch_norm, 10).init(device);
                 classify(network, job, device, steps, losses, Vgg::forward)
             });
         }
@@ -279,7 +278,10 @@ mod tests {
 
     #[test]
     fn an_image_too_small_to_halve_five_times_is_refused() {
-        let error = toy::refusal("vgg-16", [224, 31]);
-        assert_eq!(error.to_string(), "--image must be at least 32x32, not 224x31");
+        let error = test_support::refusal("vgg-16", [224, 31]);
+        assert_eq!(
+            error.to_string(),
+            "image size must be at least 32x32, not 224x31"
+        );
     }
 }

@@ -1,12 +1,4 @@
-//! The Vision Transformer, ViT-B/16.
-//!
-//! Paper: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words: Transformers for
-//! Image Recognition at Scale", arXiv 2010.11929. Reference: pytorch/vision
-//! `torchvision/models/vision_transformer.py`.
-//!
-//! Differences: the scores of the attention are a tensor, where torchvision's attention
-//! is fused; augmentations, gradient clipping, weight decay and the averaged copy of
-//! the weights are left out.
+//! The Vision Transformer ViT-B/16. See `variants` for paper, reference and differences.
 
 use burn::module::{Module, Param};
 use burn::nn::activation::ActivationConfig;
@@ -17,15 +9,15 @@ use burn::tensor::{Device, Distribution, Int, Tensor, s};
 
 use super::Network;
 use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// Of torchvision's training of ViT-B/16.
+/// Label smoothing of torchvision's recipe for ViT-B/16.
 const SMOOTHING: f32 = 0.11;
 
-/// How a [`Vit`] is made; the fields are those of a `config.json`.
+/// The configuration of a [`Vit`]; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub(crate) struct VitConfig {
-    /// Height and width of the images: 224 x 224. There is a position for each patch.
+    /// Height and width of the images: 224 x 224. The network has a position for each patch.
     pub image: [usize; 2],
     /// Height and width of a patch: 16.
     pub patch: usize,
@@ -35,7 +27,7 @@ pub(crate) struct VitConfig {
     pub layers: usize,
     /// Attention heads: 12.
     pub heads: usize,
-    /// Width inside the feed-forward block: 3072.
+    /// Width of the feed-forward block's hidden layer: 3072.
     pub d_ff: usize,
     /// Dropout on embeddings, attention weights and residual branches: none.
     pub dropout: f64,
@@ -61,7 +53,7 @@ impl VitConfig {
         }
     }
 
-    /// Whether patches fill the images of `job`.
+    /// Checks that patches fill the images of `job`.
     ///
     /// # Errors
     ///
@@ -120,7 +112,7 @@ pub(crate) struct Vit {
 }
 
 impl Vit {
-    /// Class scores `[batch, classes]` of the images `[batch, 3, height, width]`.
+    /// Class scores `[batch, classes]` of `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let patches = self.patches.forward(images);
         let patches = patches.flatten::<3>(2, 3).swap_dims(1, 2);
@@ -136,21 +128,21 @@ impl Vit {
     }
 }
 
-/// Trains `config` to classify images.
-pub(crate) fn train_on<W: Watcher>(
+/// Trains the network that `config` describes to classify images.
+pub(crate) fn train_on<O: Observer>(
     config: &VitConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let ([height, width], batch) = (config.image, job.batch);
     supervised(
         config.init(device),
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             let images =
                 Tensor::<4>::random([batch, 3, height, width], Distribution::Default, device);
@@ -168,11 +160,11 @@ pub(crate) fn train_on<W: Watcher>(
 }
 
 impl Network for Vit {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "vit-b-16",
             family: "ViT",
-            file: "vit",
+            file,
             paper: "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale, arXiv 2010.11929",
             reference: "pytorch/vision torchvision/models/vision_transformer.py",
             counts: Counts {
@@ -200,22 +192,22 @@ impl Network for Vit {
         VitConfig::base_16(job.image(), job.classes()).check(job)
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = VitConfig::base_16(job.image(), job.classes());
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, find, toy};
+    use crate::{Request, find, test_support};
 
     fn tiny() -> VitConfig {
         VitConfig {
@@ -229,7 +221,7 @@ mod tests {
 
     #[test]
     fn scores_have_a_row_for_each_image() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let images = Tensor::zeros([2, 3, 32, 48], &device);
         assert_eq!(tiny().init(&device).forward(images).dims(), [2, 10]);
     }
@@ -240,7 +232,7 @@ mod tests {
             batch: Some(2),
             ..Request::default()
         };
-        toy::falls("vit-b-16", &request, |job, device, _, losses| {
+        test_support::assert_loss_decreases("vit-b-16", &request, |job, device, _, losses| {
             train_on(&tiny(), job, device, 4, losses)
         });
     }

@@ -1,15 +1,6 @@
-//! XLM trained to translate without parallel texts.
-//!
-//! Paper: Lample, Conneau 2019, "Cross-lingual Language Model Pretraining",
-//! arXiv 1901.07291. Reference: facebookresearch/XLM `xlm/model/transformer.py`,
-//! `xlm/trainer.py`, the English-French model. One iteration is four optimizer steps:
-//! denoising of each language, then back-translation in each direction.
-//!
-//! Differences: sentences have one length, and the noise keeps it; the translation that
-//! back-translation starts from is one pass at its full length instead of one word after
-//! the other, so the keys and values that the reference keeps meanwhile (230 MB at the
-//! published sizes, when no activations are alive) are left out; gradients are not
-//! clipped.
+//! XLM, trained to translate without parallel texts. One round is four optimizer steps: denoising
+//! of each language, then back-translation in each direction. See `variants` for paper, reference
+//! and differences.
 
 use burn::module::{Module, Param};
 use burn::nn::attention::generate_autoregressive_mask;
@@ -25,16 +16,18 @@ use burn::tensor::{Device, Int, Tensor};
 use super::Network;
 use crate::blocks::tokens::{cross_entropy, positions, tied_scores, words};
 use crate::blocks::transformer::{decoder, encoder};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Phase, Trainee, Variant, Watcher};
+use crate::{
+    Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Phase, Trainer, Variant,
+};
 
-/// How an [`Xlm`] is made.
+/// The configuration of an [`Xlm`].
 #[derive(Clone, Debug)]
 pub(crate) struct XlmConfig {
-    /// Words of both languages: 64,139.
+    /// Words in the vocabulary of both languages: 64,139.
     pub vocab: usize,
     /// Languages: 2.
     pub languages: usize,
-    /// Learned positions, which no sequence can exceed: 512.
+    /// Learned positions, which limit the length of a sequence: 512.
     pub positions: usize,
     /// Width of the model: 1,024.
     pub d_model: usize,
@@ -42,7 +35,7 @@ pub(crate) struct XlmConfig {
     pub layers: usize,
     /// Attention heads: 8.
     pub heads: usize,
-    /// Width inside the feed-forward block: 4,096.
+    /// Width of the feed-forward block's hidden layer: 4,096.
     pub d_ff: usize,
     /// Dropout on embeddings, attention weights and residual branches: 0.1.
     pub dropout: f64,
@@ -67,7 +60,7 @@ impl XlmConfig {
     }
 
     /// A network for sentences of 8 words.
-    fn mini(vocab: usize) -> Self {
+    fn tiny(vocab: usize) -> Self {
         Self {
             positions: 16,
             d_model: 16,
@@ -80,7 +73,7 @@ impl XlmConfig {
 
     fn embed(&self, device: &Device) -> Embed {
         let table = |rows| {
-            // The scale of the reference, so that the output scores start small.
+            // The scale of the reference: output scores are small at the start.
             EmbeddingConfig::new(rows, self.d_model)
                 .with_initializer(Initializer::Normal {
                     mean: 0.0,
@@ -124,7 +117,7 @@ impl XlmConfig {
     }
 }
 
-/// An encoder and a decoder that each have a table of words of their own.
+/// An encoder and a decoder, each with its own embedding tables.
 #[derive(Module, Debug)]
 pub(crate) struct Xlm {
     source: Embed,
@@ -134,8 +127,8 @@ pub(crate) struct Xlm {
 }
 
 impl Xlm {
-    /// Hidden states `[batch, seq, d_model]` of the next words of `previous: [batch,
-    /// seq]` in one language, for `source: [batch, src_seq]` in another.
+    /// Hidden states `[batch, seq, d_model]` of the words that follow each of `previous: [batch,
+    /// seq]` in the language `to`, for `source: [batch, src_seq]` in the language `from`.
     fn forward(
         &self,
         (source, from): (Tensor<2, Int>, usize),
@@ -150,7 +143,8 @@ impl Xlm {
         self.decoder.forward(input)
     }
 
-    /// The loss of a sentence `[batch, seq]` in one language after `source` in another.
+    /// The loss `[1]` of `sentence: [batch, seq]` as the translation of `source: [batch, src_seq]`;
+    /// each comes with its language.
     fn loss(
         &self,
         source: (Tensor<2, Int>, usize),
@@ -161,26 +155,27 @@ impl Xlm {
         cross_entropy(self.target.scores(hidden.flatten(0, 1)), next)
     }
 
-    /// A translation `[batch, length]` of `source`, made without gradients and dropout.
+    /// A translation `[batch, length]` of `source: [batch, src_seq]` to the language `to`, without
+    /// gradients and dropout.
     fn translate(
         &self,
         source: (Tensor<2, Int>, usize),
         to: usize,
         length: usize,
     ) -> Tensor<2, Int> {
-        let still = self.valid();
+        let network = self.valid();
         let (source, from) = (source.0.inner(), source.1);
         let [batch, _] = source.dims();
         let previous = words(batch, length, &source.device());
-        let hidden = still.forward((source, from), (previous, to));
-        // As one step of the reference: the scores of one word of each sentence.
+        let hidden = network.forward((source, from), (previous, to));
+        // As in one step of the reference: the scores of one word of each sentence.
         let last = hidden.narrow(1, length - 1, 1).squeeze_dim(1);
-        let chosen = still.target.scores(last).argmax(1);
+        let chosen = network.target.scores(last).argmax(1);
         chosen.expand([batch, length])
     }
 }
 
-/// Words, positions and languages as vectors; the table of words is the output layer too.
+/// The embeddings of words, positions and languages; that of words is the output layer too.
 #[derive(Module, Debug)]
 struct Embed {
     words: Embedding,
@@ -192,7 +187,7 @@ struct Embed {
 }
 
 impl Embed {
-    /// `words: [batch, seq]` of `language` to `[batch, seq, d_model]`.
+    /// `[batch, seq, d_model]` from `words: [batch, seq]` of `language`.
     fn forward(&self, words: Tensor<2, Int>, language: usize) -> Tensor<3> {
         let (shape, device) = (words.dims(), words.device());
         let languages = Tensor::full(shape, language as i64, &device);
@@ -202,37 +197,36 @@ impl Embed {
         self.dropout.forward(self.norm.forward(x))
     }
 
-    /// `[tokens, d_model]` to `[tokens, vocab]`.
+    /// Scores `[tokens, vocab]` of `hidden: [tokens, d_model]`.
     fn scores(&self, hidden: Tensor<2>) -> Tensor<2> {
         tied_scores(hidden, &self.words) + self.bias.val().unsqueeze()
     }
 }
 
-/// Words of a translation at most: `int(1.3 * length + 5)` of the reference.
+/// Most words of the translation of `length` words: `int(1.3 * length + 5)` of the reference.
 fn translated(length: usize) -> usize {
     length * 13 / 10 + 5
 }
 
-fn train_on<W: Watcher>(
+fn train_on<O: Observer>(
     config: &XlmConfig,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     let noisy_and_clean = |device: &Device| (words(batch, seq, device), words(batch, seq, device));
     let sentences = |device: &Device| (words(batch, seq, device),);
 
-    let mut trainee = Trainee::new(config.init(device), job);
-    watcher.module("", trainee.module());
-    watcher.end(Phase::Init)?;
+    let mut trainer = Trainer::new(config.init(device), job);
+    observer.module("", trainer.module());
+    observer.end(Phase::Init)?;
     for _ in 0..steps {
         for language in 0..config.languages {
-            let denoise = |network: &Xlm, (noisy, clean)| {
-                network.loss((noisy, language), (clean, language))
-            };
-            trainee = trainee.train(job, device, watcher, noisy_and_clean, denoise)?;
+            let denoise =
+                |network: &Xlm, (noisy, clean)| network.loss((noisy, language), (clean, language));
+            trainer = trainer.train(job, device, observer, noisy_and_clean, denoise)?;
         }
         for language in 0..config.languages {
             let other = (language + 1) % config.languages;
@@ -241,18 +235,18 @@ fn train_on<W: Watcher>(
                 let translation = network.translate(there, other, translated(seq));
                 network.loss((translation, other), (sentence, language))
             };
-            trainee = trainee.train(job, device, watcher, sentences, translate_back)?;
+            trainer = trainer.train(job, device, observer, sentences, translate_back)?;
         }
     }
     Ok(())
 }
 
 impl Network for Xlm {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "xlm-mt-en-fr",
             family: "XLM",
-            file: "xlm",
+            file,
             paper: "Lample, Conneau 2019, Cross-lingual Language Model Pretraining, arXiv 1901.07291",
             reference: "facebookresearch/XLM xlm/model/transformer.py, xlm/trainer.py",
             counts: Counts {
@@ -271,7 +265,7 @@ impl Network for Xlm {
             recipe: "Unsupervised English-French translation; denoising of each language and back-translation in each direction, an optimizer step each, 32 sentences of about 2,000 tokens, Adam, dropout 0.1",
             differences: &[
                 "all four steps have --batch sentences of --seq tokens; the reference counts denoising batches in tokens (2,000) and the noise drops 10 % of the words",
-                "the translation that back-translation starts from is one pass at its full length; the keys and values that the reference keeps meanwhile, 230 MB at these sizes, are left out",
+                "the translation that back-translation starts from is one pass at its full length instead of one word after the other; the keys and values that the reference keeps meanwhile, 230 MB at these sizes while no activations are alive, are left out",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
@@ -283,33 +277,36 @@ impl Network for Xlm {
             return Ok(());
         }
         Err(Error::Size {
-            what: "--seq",
-            must: format!("short enough that 1.3 times it and 5 are at most {positions}, since a translation of it has positions too"),
+            what: InputSize::Seq.into(),
+            must: format!(
+                "short enough that 1.3 times it and 5 are at most {positions}, since a translation of it has positions too"
+            ),
             got: seq.to_string(),
         })
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = match variant.name {
-            "xlm-mini" => XlmConfig::mini(job.vocab()),
-            _ => XlmConfig::new(job.vocab()),
+            "xlm-mt-en-fr" => XlmConfig::new(job.vocab()),
+            "xlm-mini" => XlmConfig::tiny(job.vocab()),
+            other => unreachable!("{other} is not a variant of this file"),
         };
-        train_on(&config, job, device, steps, watcher)
+        train_on(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
-    /// The table of the reference: each side with its output bias.
+    /// Expected: the counts of the reference, each side with its output bias.
     #[test]
     fn both_sides_have_the_published_counts() {
         let Xlm {
@@ -317,18 +314,24 @@ mod tests {
             encoder,
             target,
             decoder,
-        } = XlmConfig::new(64_139).init(&toy::flex());
+        } = XlmConfig::new(64_139).init(&test_support::flex());
         let both = |(a, b), (c, d)| (a + c, b + d);
-        let (source, encoder) = (toy::parameters(&source), toy::parameters(&encoder));
+        let (source, encoder) = (
+            test_support::parameters(&source),
+            test_support::parameters(&encoder),
+        );
         assert_eq!(both(source, encoder), (141_848_203, 102));
-        let (target, decoder) = (toy::parameters(&target), toy::parameters(&decoder));
+        let (target, decoder) = (
+            test_support::parameters(&target),
+            test_support::parameters(&decoder),
+        );
         assert_eq!(both(target, decoder), (167_050_891, 162));
     }
 
     #[test]
     fn a_translation_has_its_full_length() {
-        let device = toy::flex().autodiff();
-        let network = XlmConfig::mini(40).init(&device);
+        let device = test_support::flex().autodiff();
+        let network = XlmConfig::tiny(40).init(&device);
         let translation = network.translate((words(3, 8, &device), 0), 1, 12);
         assert_eq!(translation.dims(), [3, 12]);
     }
@@ -343,13 +346,13 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("xlm-mt-en-fr", &request, |job, device, _, losses| {
-            train_on(&XlmConfig::mini(40), job, device, 2, losses)
+        test_support::assert_loss_decreases("xlm-mt-en-fr", &request, |job, device, _, losses| {
+            train_on(&XlmConfig::tiny(40), job, device, 2, losses)
         });
     }
 
     #[test]
     fn a_sentence_whose_translation_has_no_position_is_refused() {
-        toy::longest("xlm-mt-en-fr", 390);
+        test_support::longest("xlm-mt-en-fr", 390);
     }
 }

@@ -1,12 +1,4 @@
-//! YOLOv3.
-//!
-//! Paper: Redmon, Farhadi 2018, "YOLOv3: An Incremental Improvement", arXiv 1804.02767.
-//! Reference: pjreddie/darknet `cfg/yolov3.cfg`, `src/yolo_layer.c`.
-//!
-//! Differences:
-//! - The targets come with the batch, as large as the output; darknet builds them on the
-//!   host from the boxes and sends the gradient of the output, which is as large.
-//! - darknet's activations overwrite their input; burn keeps a mask of the leaky ReLU.
+//! YOLOv3, an object detector on Darknet-53. See `variants` for paper, reference and differences.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -16,15 +8,15 @@ use burn::tensor::{Device, Distribution, Tensor, s};
 
 use super::Network;
 use crate::blocks::{ConvNorm, binary_cross_entropy, conv};
-use crate::{Counts, Error, Input, Job, OptimizerKind, Variant, Watcher, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
-/// Boxes that each cell of an output map proposes.
+/// Boxes of each cell of an output map.
 const ANCHORS: usize = 3;
 
-/// How a [`YoloV3`] is made.
+/// The configuration of a [`YoloV3`].
 #[derive(Clone, Debug)]
 pub(crate) struct YoloV3Config {
-    /// Channels of the first convolution; each of the five groups doubles them.
+    /// Channels of the first convolution's output; each of the five groups doubles them.
     pub width: usize,
     /// Residual blocks of each group.
     pub blocks: [usize; 5],
@@ -42,7 +34,8 @@ impl YoloV3Config {
         }
     }
 
-    /// Numbers that describe one box: place, size, whether there is an object, classes.
+    /// Numbers that describe one box: position (2), size (2), objectness, and a score of each
+    /// class.
     fn numbers(&self) -> usize {
         5 + self.classes
     }
@@ -84,8 +77,8 @@ pub(crate) struct YoloV3 {
 }
 
 impl YoloV3 {
-    /// Boxes `[batch, 3 x (5 + classes), height / n, width / n]` for n of 32, 16 and 8, in
-    /// the images `[batch, 3, height, width]`.
+    /// Boxes `[batch, 3 x (5 + classes), height / n, width / n]` for n = 32, 16 and 8, from
+    /// `images: [batch, 3, height, width]`.
     pub fn forward(&self, images: Tensor<4>) -> [Tensor<4>; 3] {
         let mut x = self.stem.forward(images);
         let mut maps = Vec::with_capacity(self.groups.len());
@@ -104,7 +97,7 @@ impl YoloV3 {
     }
 }
 
-/// Convolution, batch normalisation, leaky ReLU.
+/// A convolution, batch normalisation and leaky ReLU.
 #[derive(Module, Debug)]
 struct Unit {
     conv: ConvNorm,
@@ -122,7 +115,7 @@ impl Unit {
     }
 }
 
-/// Halves the resolution and doubles the channels, then adds to what it has.
+/// A unit that halves the resolution and doubles the channels, and residual blocks after it.
 #[derive(Module, Debug)]
 struct Group {
     down: Unit,
@@ -145,8 +138,8 @@ impl Group {
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let mut x = self.down.forward(x);
         for block in &self.blocks {
-            let added = block.conv2.forward(block.conv1.forward(x.clone()));
-            x = x + added;
+            let residual = block.conv2.forward(block.conv1.forward(x.clone()));
+            x = x + residual;
         }
         x
     }
@@ -158,7 +151,7 @@ struct Residual {
     conv2: Unit,
 }
 
-/// Boxes from one map.
+/// The layers that compute the boxes of one resolution.
 #[derive(Module, Debug)]
 struct Head {
     convs: Vec<Unit>,
@@ -183,7 +176,8 @@ impl Head {
         }
     }
 
-    /// The boxes, and the map that the next finer head builds on.
+    /// The boxes, and the map that the next finer head reads, from `x: [batch, entering, height,
+    /// width]`.
     fn forward(&self, x: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         let mut x = x;
         for conv in &self.convs {
@@ -193,10 +187,10 @@ impl Head {
     }
 }
 
-/// What the boxes of one map miss of their targets, both `[batch, 3 x numbers, height,
-/// width]`: squares for place and size, cross-entropy for object and classes. Only cells
-/// with an object have a place, a size and a class to miss.
-fn missed(boxes: Tensor<4>, targets: Tensor<4>, numbers: usize) -> Tensor<1> {
+/// The loss `[1]` of the boxes of one map against their targets, both `[batch, 3 x numbers, height,
+/// width]`: squared errors of position and size, cross-entropy of objectness and classes. Of a cell
+/// without an object only the objectness counts.
+fn loss(boxes: Tensor<4>, targets: Tensor<4>, numbers: usize) -> Tensor<1> {
     let [batch, _, height, width] = boxes.dims();
     let shape = [batch * ANCHORS, numbers, height, width];
     let (boxes, targets) = (boxes.reshape(shape), targets.reshape(shape));
@@ -206,20 +200,20 @@ fn missed(boxes: Tensor<4>, targets: Tensor<4>, numbers: usize) -> Tensor<1> {
     let object = part(&targets, 4..5);
     let square = |difference: Tensor<4>| (difference * object.clone()).square().sum();
 
-    let place = square(sigmoid(part(&boxes, 0..2)) - part(&targets, 0..2));
+    let position = square(sigmoid(part(&boxes, 0..2)) - part(&targets, 0..2));
     let size = square(part(&boxes, 2..4) - part(&targets, 2..4));
-    let found = binary_cross_entropy(part(&boxes, 4..5), object.clone()).sum();
+    let objectness = binary_cross_entropy(part(&boxes, 4..5), object.clone()).sum();
     let classes = binary_cross_entropy(part(&boxes, 5..numbers), part(&targets, 5..numbers));
-    place + size + found + (classes * object).sum()
+    position + size + objectness + (classes * object).sum()
 }
 
-fn train<W: Watcher>(
+fn train<O: Observer>(
     config: &YoloV3Config,
     job: &Job,
     device: &Device,
     steps: usize,
-    watcher: &mut W,
-) -> Result<(), W::Stop> {
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let ([height, width], batch) = (job.image(), job.batch);
     let numbers = config.numbers();
     supervised(
@@ -227,30 +221,30 @@ fn train<W: Watcher>(
         job,
         device,
         steps,
-        watcher,
+        observer,
         |device| {
             let images = [batch, 3, height, width];
             let images = Tensor::<4>::random(images, Distribution::Default, device);
             let targets = |n: usize| {
                 let shape = [batch, ANCHORS * numbers, height / n, width / n];
-                // With autodiff burn 0.22.1 makes those of `Tensor::full` on the host.
+                // Not `Tensor::full`: with autodiff burn 0.22.1 makes its values on the host.
                 Tensor::<4>::ones(shape, device) * 0.5
             };
             (images, targets(32), targets(16), targets(8))
         },
         |network, (images, coarse, middle, fine)| {
             let [a, b, c] = network.forward(images);
-            missed(a, coarse, numbers) + missed(b, middle, numbers) + missed(c, fine, numbers)
+            loss(a, coarse, numbers) + loss(b, middle, numbers) + loss(c, fine, numbers)
         },
     )
 }
 
 impl Network for YoloV3 {
-    fn variants() -> Vec<Variant> {
+    fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "yolov3",
             family: "YOLO",
-            file: "yolo_v3",
+            file,
             paper: "Redmon, Farhadi 2018, YOLOv3: An Incremental Improvement, arXiv 1804.02767",
             reference: "pjreddie/darknet cfg/yolov3.cfg, src/yolo_layer.c",
             counts: Counts {
@@ -267,35 +261,37 @@ impl Network for YoloV3 {
             optimizer: OptimizerKind::Momentum,
             recipe: "COCO at 608x608, the largest of the sizes drawn while training; batch 64 as 16 subdivisions of 4 (--accumulate 16), squares and cross-entropies summed, SGD with momentum 0.9, weight decay 5e-4; everything is trained, from ImageNet weights",
             differences: &[
-                "the targets come with the batch, as large as the output; darknet sends the output's gradient from the host, which is as large",
+                "the targets come with the batch, as large as the output; darknet builds them on the host from the boxes and sends the output's gradient, which is as large",
+                "burn keeps a mask of each leaky ReLU; darknet's activations overwrite their input",
                 "weight decay is left out: it needs no memory that outlives an operation",
             ],
         }]
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        // The coarse map is doubled and joined with one of half its distance.
+        // The network doubles coarse maps and concatenates them with finer ones, so each halving
+        // must be exact.
         job.check_image("a multiple of 32 each way".into(), |image| {
             image.into_iter().all(|size| size % 32 == 0)
         })
     }
 
-    fn train<W: Watcher>(
+    fn train<O: Observer>(
         _variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
-        watcher: &mut W,
-    ) -> Result<(), W::Stop> {
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
         let config = YoloV3Config::published(job.classes());
-        train(&config, job, device, steps, watcher)
+        train(&config, job, device, steps, observer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, toy};
+    use crate::{Request, test_support};
 
     const TINY: YoloV3Config = YoloV3Config {
         width: 2,
@@ -303,11 +299,13 @@ mod tests {
         classes: 3,
     };
 
-    /// Section 2.3 of the paper: three boxes a cell, at three scales; 10,647 at 416.
+    /// Section 2.3 of the paper: three boxes a cell at three scales, which are 10,647 at 416x416.
     #[test]
     fn there_are_as_many_boxes_as_published() {
-        let device = toy::flex();
-        let maps = TINY.init(&device).forward(Tensor::zeros([1, 3, 416, 416], &device));
+        let device = test_support::flex();
+        let maps = TINY
+            .init(&device)
+            .forward(Tensor::zeros([1, 3, 416, 416], &device));
         let boxes = maps.map(|map| {
             let [_, channels, height, width] = map.dims();
             assert_eq!(channels, ANCHORS * 8);
@@ -328,17 +326,17 @@ mod tests {
             },
             ..Request::default()
         };
-        toy::falls("yolov3", &request, |job, device, steps, losses| {
+        test_support::assert_loss_decreases("yolov3", &request, |job, device, steps, losses| {
             train(&TINY, job, device, steps, losses)
         });
     }
 
     #[test]
     fn a_size_that_does_not_halve_is_refused() {
-        let error = toy::refusal("yolov3", [608, 600]);
+        let error = test_support::refusal("yolov3", [608, 600]);
         assert_eq!(
             error.to_string(),
-            "--image must be a multiple of 32 each way, not 608x600"
+            "image size must be a multiple of 32 each way, not 608x600"
         );
     }
 }

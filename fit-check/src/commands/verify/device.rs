@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use estimator::{Bytes, CardSpec, Gpu, Runtime};
+use estimator::{Bytes, DeviceSpec, Gpu, Runtime};
 
-use crate::ask;
 use crate::cli;
 use crate::counting_driver::CountingDriver;
 use crate::measure::{DeviceName, Opened, Setup};
-use crate::trouble::Trouble;
+use crate::resolve;
+use crate::user_error::UserError;
 
 /// The driver under CUDA's runtime.
 #[derive(Debug)]
@@ -26,14 +26,13 @@ pub(super) enum Driver {
 /// # Errors
 ///
 /// Nothing says how much it is.
-pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, Trouble> {
-    let budget = raw.memory.as_deref().map(ask::memory).transpose()?;
+pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, UserError> {
+    let budget = raw.memory.as_deref().map(resolve::memory).transpose()?;
     if raw.max_batch && budget.is_none() && raw.gpu.is_none() {
-        return Err(
-            Trouble::new("--max-batch needs to know how much memory there is for the job").hint(
-                "--memory SIZE says it; with --device cuda --gpu CARD it is that of the card",
-            ),
-        );
+        return Err(UserError::new(
+            "--max-batch needs to know how much memory there is for the job",
+        )
+        .hint("--memory SIZE says it; with --device cuda --gpu CARD it is that of the card"));
     }
     Ok(budget)
 }
@@ -43,7 +42,7 @@ pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, Trouble> {
 /// # Errors
 ///
 /// There is none of that name, or the device has no choice of drivers.
-pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Trouble> {
+pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, UserError> {
     let gpu = raw.gpu.as_deref().map(Gpu::find).transpose()?;
     let option = match (&raw.driver, gpu) {
         (Some(_), _) => "--driver",
@@ -51,14 +50,14 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Tr
         (None, None) => return Ok(Driver::Machine),
     };
     if device.driven.runtime() != Runtime::Cuda {
-        return Err(Trouble::new(format!("{option} is for --device cuda, not for {device}")).hint(
+        return Err(UserError::new(format!("{option} is for --device cuda, not for {device}")).hint(
             "a GPU of this machine needs neither; CUDA's runtime without a GPU is --device cuda --gpu CARD, in a build with `--features cuda`",
         ));
     }
     if let Some(gpu) = gpu
         && !gpu.is_driven_by(Runtime::Cuda)
     {
-        return Err(Trouble::new(format!("{} has no CUDA", gpu.name))
+        return Err(UserError::new(format!("{} has no CUDA", gpu.name))
             .hint("`fit-check gpus` lists NVIDIA's cards among the others"));
     }
     match (raw.driver.as_deref(), gpu) {
@@ -66,11 +65,11 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Tr
         (None, None) => Ok(Driver::Machine),
         (Some("counting"), gpu) => Ok(Driver::Counting(gpu)),
         (Some("nvidia"), None) => Ok(Driver::Machine),
-        (Some("nvidia"), Some(_)) => Err(Trouble::new(
+        (Some("nvidia"), Some(_)) => Err(UserError::new(
             "NVIDIA's driver knows no cards but those of this machine",
         )
         .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
-        (Some(other), _) => Err(Trouble::new(format!("`{other}` is no value of --driver"))
+        (Some(other), _) => Err(UserError::new(format!("`{other}` is no value of --driver"))
             .hint("--driver is nvidia or counting")),
     }
 }
@@ -98,7 +97,7 @@ impl Driver {
                     counting: None,
                 };
                 if let Ok(opened) = setup.probe() {
-                    return Err(Trouble::new(format!(
+                    return Err(UserError::new(format!(
                         "this machine has a CUDA device of its own: {}",
                         opened.report.name
                     ))
@@ -122,17 +121,19 @@ impl Driver {
 }
 
 /// `gpu`, or a card like an RTX 3090 with as much memory as is ever asked for, of which `budget` is free.
-fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> CardSpec {
+fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> DeviceSpec {
     let card = match gpu {
         Some(gpu) => gpu.spec(Runtime::Cuda),
-        None => CardSpec {
-            name: "RTX 3090 without a limit".into(),
-            ..CardSpec::endless(Runtime::Cuda)
-        },
+        None => {
+            let mut unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+            unlimited.card.name = "RTX 3090 without a limit".into();
+            unlimited
+        }
     };
     match budget {
         Some(budget) => {
             let total = card
+                .card
                 .total
                 .unwrap_or(crate::counting_driver::UNLIMITED)
                 .max(budget);

@@ -2,36 +2,36 @@
 
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{CardSpec, Overhead, Pace, Simulated, Workbench};
+use estimator::{Overhead, Program, QueueLag, Simulated, TrainingJob};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
-use super::Proof;
+use super::Verification;
 use crate::cli;
 use crate::comparison::{Errors, Figures};
-use crate::measure::{Ending, Mode};
+use crate::measure::{Mode, Outcome};
 use crate::output;
 use crate::records::{self, Record};
 use crate::report::VerifyReport;
-use crate::step::simulate_step_on;
-use crate::trouble::Trouble;
+use crate::step::training_job;
+use crate::user_error::UserError;
 
 /// Runs the job of `proof` on its device and on a simulated card like it.
-pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::Result<u8> {
+pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> anyhow::Result<u8> {
     let mode = match raw.dry_run {
         true => Mode::DryRun,
         false => Mode::Real,
     };
-    let bench = Workbench::new(proof.job.precision.float_type());
-    let estimate = |pace| {
-        let simulated = simulate(proof, &bench, mode, pace)?;
+    let program = training_job(&proof.model, &proof.job);
+    let estimate = |queue_lag| {
+        let simulated = simulate(proof, &program, mode, queue_lag)?;
         anyhow::Ok(Figures::estimated(&simulated, overhead(proof)))
     };
-    let mut estimated = estimate(Pace::InStep)?;
+    let mut estimated = estimate(QueueLag::None)?;
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
         // A driver that counts has seen the most, and needs no other run for it.
-        Ending::Trained if proof.setup.counting.is_none() => {
+        Outcome::Trained if proof.setup.counting.is_none() => {
             let sampled = proof.train(batch, Mode::DryRun, true, None)?;
             Figures::measured(&run, &sampled.marks)
         }
@@ -39,16 +39,16 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
     };
     // Which page a buffer finds free can depend on how far the device's thread is behind: one way
     // after the other, until what was measured is among what is possible.
-    let mut paces = Pace::OTHERS.into_iter();
-    while run.ending == Ending::Trained
+    let mut lags = QueueLag::SAMPLES.into_iter();
+    while run.ending == Outcome::Trained
         && !estimated.covers_reserved(&measured)
-        && let Some(pace) = paces.next()
+        && let Some(queue_lag) = lags.next()
     {
-        estimated.widen(&estimate(pace)?);
+        estimated.widen(&estimate(queue_lag)?);
     }
     proof.progress.done();
     let error = Errors::of(&estimated, &measured);
-    let agrees = run.ending == Ending::Trained
+    let agrees = run.ending == Outcome::Trained
         && estimated.phases.len() == measured.phases.len()
         && error.within(tolerance);
     let report = VerifyReport {
@@ -64,27 +64,29 @@ pub(super) fn run(proof: &Proof, tolerance: f64, raw: &cli::Verify) -> anyhow::R
     };
     output::write(&report, &raw.output)?;
     if let Some(file) = &proof.record
-        && report.ending == Ending::Trained
+        && report.ending == Outcome::Trained
     {
         records::append(file, &Record::new(&report))?;
     }
     Ok(match (&report.ending, agrees) {
         (_, true) => FITS,
-        (Ending::Killed(_) | Ending::Exited(_) | Ending::TimedOut(_), _) => UNKNOWN,
+        (Outcome::Killed(_) | Outcome::Exited(_) | Outcome::TimedOut(_), _) => UNKNOWN,
         _ => DOES_NOT_FIT,
     })
 }
 
 /// The estimate, made in the way in which the measurement is: a dry run launches nothing, so
 /// that launches take no uniforms.
-fn simulate(proof: &Proof, bench: &Workbench, mode: Mode, pace: Pace) -> anyhow::Result<Simulated> {
+fn simulate(
+    proof: &Verification,
+    program: &TrainingJob,
+    mode: Mode,
+    queue_lag: QueueLag,
+) -> anyhow::Result<Simulated> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
-    let card = CardSpec {
-        pace,
-        ..proof.card()
-    };
-    let simulated =
-        simulate_step_on(bench, &proof.model, &proof.job, card).map_err(Trouble::from)?;
+    let device = proof.device().with_queue_lag(queue_lag);
+    let batch = proof.job.batch as u64;
+    let simulated = program.simulate(batch, device).map_err(UserError::from)?;
     match simulated.outcome() {
         Ok(()) => Ok(simulated),
         Err(refused) => {
@@ -96,7 +98,7 @@ fn simulate(proof: &Proof, bench: &Workbench, mode: Mode, pace: Pace) -> anyhow:
                     "make --batch, --image or --seq smaller; with --dry-run it need not fit".into()
                 }
             };
-            Err(Trouble::new(format!(
+            Err(UserError::new(format!(
                 "{} cannot train this: {refused}",
                 proof.opened.report.name
             ))
@@ -107,16 +109,18 @@ fn simulate(proof: &Proof, bench: &Workbench, mode: Mode, pace: Pace) -> anyhow:
 }
 
 /// What a process costs on the device beside the pools, where that is known.
-fn overhead(proof: &Proof) -> Option<estimator::Bytes> {
+fn overhead(proof: &Verification) -> Option<estimator::Bytes> {
     let multiprocessors = proof.opened.description.multiprocessors?;
     Some(Overhead::of(multiprocessors).cautious_bytes)
 }
 
 /// A share, typed as percent.
-pub(super) fn percent(text: &str) -> Result<f64, Trouble> {
+pub(super) fn percent(text: &str) -> Result<f64, UserError> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-        _ => Err(Trouble::new(format!("`{text}` is no value of --tolerance"))
-            .hint("--tolerance is a number of percent from 0 on, such as 2")),
+        _ => Err(
+            UserError::new(format!("`{text}` is no value of --tolerance"))
+                .hint("--tolerance is a number of percent from 0 on, such as 2"),
+        ),
     }
 }

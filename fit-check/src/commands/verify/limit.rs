@@ -4,30 +4,34 @@
 //! budget is left to them. The memory of a software device is that of its process, and the system
 //! can limit it; of a GPU another process holds all that is not to be left.
 
-use estimator::{Bytes, CardSpec, largest_batch};
+use estimator::{Bytes, DeviceSpec, Predictor, largest_batch};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
-use super::Proof;
+use super::Verification;
 use crate::cli;
-use crate::measure::{DeviceKind, Ending, Mark, Measurement, Mode};
+use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;
 use crate::records::{self, LargestBatchRecord};
 use crate::report::{BatchRun, LimitReport};
-use crate::step::{AnyBatch, forecast};
-use crate::trouble::Trouble;
+use crate::step::training_job;
+use crate::user_error::UserError;
 
 /// Runs the largest batch that fits `budget`, and the next.
-pub(super) fn run(proof: &Proof, budget: Option<Bytes>, raw: &cli::Verify) -> anyhow::Result<u8> {
+pub(super) fn run(
+    proof: &Verification,
+    budget: Option<Bytes>,
+    raw: &cli::Verify,
+) -> anyhow::Result<u8> {
     let budget = budget
-        .or(proof.card().available())
-        .ok_or_else(|| Trouble::new("--max-batch needs --memory SIZE"))?;
-    let means = Means::of(proof, budget)?;
-    let program = AnyBatch::new(&proof.model, &proof.job);
+        .or(proof.device().available())
+        .ok_or_else(|| UserError::new("--max-batch needs --memory SIZE"))?;
+    let means = MemoryLimiter::of(proof, budget)?;
+    let program = training_job(&proof.model, &proof.job).without_first_runs();
     let card = left(proof, budget);
-    let forecast = forecast(&program, &card).map_err(Trouble::from)?;
-    let found = largest_batch(&program, forecast.as_ref(), &card).map_err(Trouble::from)?;
+    let predictor = Predictor::learn(&program, &card).map_err(UserError::from)?;
+    let found = largest_batch(&program, predictor.as_ref(), &card).map_err(UserError::from)?;
     let Some(at_max) = &found.at_max else {
-        return Err(Trouble::new(format!(
+        return Err(UserError::new(format!(
             "not one sample fits {budget}: {}",
             found.next.refused
         ))
@@ -56,7 +60,7 @@ pub(super) fn run(proof: &Proof, budget: Option<Bytes>, raw: &cli::Verify) -> an
     let agrees = runs.iter().all(BatchRun::agrees);
     let unknown = runs
         .iter()
-        .any(|run| matches!(run.ending, Ending::TimedOut(_)));
+        .any(|run| matches!(run.ending, Outcome::TimedOut(_)));
     let report = LimitReport {
         asked: proof.asked(None),
         device: proof.opened.report.clone(),
@@ -79,15 +83,15 @@ pub(super) fn run(proof: &Proof, budget: Option<Bytes>, raw: &cli::Verify) -> an
 }
 
 /// A card like the device of which only `budget` is left.
-fn left(proof: &Proof, budget: Bytes) -> CardSpec {
-    let card = proof.card();
+fn left(proof: &Verification, budget: Bytes) -> DeviceSpec {
+    let device = proof.device();
     // What a runtime asks of its device is all of its memory, whoever holds it.
-    let total = card.total.unwrap_or(budget).max(budget);
-    card.with_memory(total, total.saturating_sub(budget))
+    let total = device.card.total.unwrap_or(budget).max(budget);
+    device.with_memory(total, total.saturating_sub(budget))
 }
 
 /// How no more memory is left to a process than it is to have.
-enum Means {
+enum MemoryLimiter {
     /// The system limits what it takes of the host: that of a software device.
     Limit,
     /// Another process holds the rest of the device.
@@ -96,23 +100,23 @@ enum Means {
     Counting,
 }
 
-impl Means {
+impl MemoryLimiter {
     /// What the device of `proof` allows.
     ///
     /// # Errors
     ///
     /// Nothing, or less than `budget` of it is free.
-    fn of(proof: &Proof, budget: Bytes) -> Result<Self, Trouble> {
+    fn of(proof: &Verification, budget: Bytes) -> Result<Self, UserError> {
         let device = &proof.opened.report;
         match proof.opened.free {
             _ if device.kind == DeviceKind::Software => Ok(Self::Limit),
             _ if device.kind == DeviceKind::Counting => Ok(Self::Counting),
-            None => Err(Trouble::new(format!(
+            None => Err(UserError::new(format!(
                 "nothing says how much memory of {} is free, so just {budget} cannot be left to a job",
                 device.name
             ))
             .hint("NVIDIA's driver says it (libnvidia-ml.so.1); `fit-check max-batch` answers without a device")),
-            Some(free) if free < budget => Err(Trouble::new(format!(
+            Some(free) if free < budget => Err(UserError::new(format!(
                 "{free} of {} are free, and {budget} are to be left to the job",
                 device.name
             ))
@@ -125,7 +129,7 @@ impl Means {
     /// took beside them.
     fn both(
         &self,
-        proof: &Proof,
+        proof: &Verification,
         largest: u64,
         next: u64,
         budget: Bytes,
@@ -149,7 +153,7 @@ impl Means {
     }
 
     /// Trains `batch` in a process to which no more than `left` is left.
-    fn train(&self, proof: &Proof, batch: u64, left: Bytes) -> anyhow::Result<Measurement> {
+    fn train(&self, proof: &Verification, batch: u64, left: Bytes) -> anyhow::Result<Measurement> {
         let (limit, _held) = match self {
             Self::Limit => (Some(left), None),
             Self::Ballast => {
@@ -164,14 +168,14 @@ impl Means {
     /// The most that the process took beside the pools; none if it did not train, or nothing says
     /// what it took.
     fn overhead(&self, run: &Measurement) -> Option<Bytes> {
-        if run.ending != Ending::Trained {
+        if run.ending != Outcome::Trained {
             return None;
         }
-        let taken = |mark: &Mark| match self {
+        let overhead = |mark: &Mark| match self {
             Self::Limit => mark.process,
             Self::Ballast | Self::Counting => mark.device,
         };
-        let beside = |mark: &Mark| Some(taken(mark)?.saturating_sub(mark.pools.reserved));
+        let beside = |mark: &Mark| Some(overhead(mark)?.saturating_sub(mark.pools.reserved));
         run.marks.iter().filter_map(beside).max()
     }
 }

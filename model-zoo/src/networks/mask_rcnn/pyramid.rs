@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::blocks::{conv, max_pool};
 
-/// Anchors at each place of a level: three shapes of one size.
+/// Anchors of each cell of a level: three shapes of one size.
 pub(super) const ANCHORS: usize = 3;
 
 /// A feature pyramid on the four stages of a residual network.
@@ -36,7 +36,8 @@ impl Pyramid {
         }
     }
 
-    /// Five maps, finest first, each half as large as the one before.
+    /// Five maps `[batch, width, rows, columns]` from the outputs of the backbone's `stages`. The
+    /// finest is first, and each has half the resolution of the one before.
     pub fn forward(&self, stages: [Tensor<4>; 4]) -> Vec<Tensor<4>> {
         let mut levels = Vec::with_capacity(stages.len() + 1);
         let mut above: Option<Tensor<4>> = None;
@@ -62,7 +63,7 @@ fn nearest(x: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
     interpolate(x, options)
 }
 
-/// Scores and boxes of the anchors at each place of a level; shared by all levels.
+/// The head that computes scores and boxes of the anchors of each cell; all levels share it.
 #[derive(Module, Debug)]
 pub(super) struct ProposalHead {
     conv: Conv2d,
@@ -81,8 +82,8 @@ impl ProposalHead {
         }
     }
 
-    /// For all anchors of the batch, image by image: whether there is an object `[anchors]`,
-    /// and its box `[anchors, 4]`.
+    /// For all anchors of the batch, image by image, the scores `[anchors]` of an object and its
+    /// box `[anchors, 4]`.
     pub fn forward(&self, levels: &[Tensor<4>]) -> (Tensor<1>, Tensor<2>) {
         let mut scores = Vec::with_capacity(levels.len());
         let mut boxes = Vec::with_capacity(levels.len());
@@ -98,12 +99,9 @@ impl ProposalHead {
     }
 }
 
-/// `[batch, anchors x numbers, height, width]` as `[batch, places x anchors, numbers]`.
+/// `map: [batch, anchors x numbers, height, width]` as `[batch, cells x anchors, numbers]`.
 fn rows<const NUMBERS: usize>(map: Tensor<4>) -> Tensor<3> {
     let [batch, channels, height, width] = map.dims();
-    map.permute([0, 2, 3, 1]).reshape([
-        batch,
-        height * width * channels / NUMBERS,
-        NUMBERS,
-    ])
+    map.permute([0, 2, 3, 1])
+        .reshape([batch, height * width * channels / NUMBERS, NUMBERS])
 }

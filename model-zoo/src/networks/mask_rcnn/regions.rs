@@ -1,4 +1,4 @@
-//! What is done with each region: its features, its class and box, its mask.
+//! RoIAlign, and the heads that compute class, box and mask of each region.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
@@ -11,13 +11,12 @@ use crate::blocks::conv;
 /// Samples along each side of a bin (torchvision's `sampling_ratio`).
 const SAMPLES: usize = 2;
 
-/// The features `[regions, channels, bins, bins]` of regions of the map `[batch, channels,
-/// height, width]`: in each bin the mean of four bilinear samples (RoIAlign).
+/// RoIAlign: the features `[regions, channels, bins, bins]` of `regions` of `map: [batch, channels,
+/// height, width]`. In each bin it takes the mean of four bilinear samples.
 ///
-/// Regions `[regions, 4]` are left, top, right, bottom in pixels of the map; as many of
-/// them are in each image as in any other, image by image. Each of the sixteen pixels that
-/// a bin mixes is gathered by itself, so that only its index and its weight are kept for
-/// the backward pass.
+/// `regions: [regions, 4]` are left, top, right, bottom in pixels of the map, image by image, and
+/// each image has as many. Each of the sixteen pixels of a bin is gathered separately, so that burn
+/// keeps only its index and its weight for the backward pass.
 pub(super) fn roi_align(map: Tensor<4>, regions: Tensor<2>, bins: usize) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();
     let [count, _] = regions.dims();
@@ -71,7 +70,7 @@ fn first_pixels(count: usize, batch: usize, pixels: usize, device: &Device) -> T
 struct Samples {
     /// The pixel before each sample `[regions, bins]`.
     before: Tensor<2>,
-    /// How far the sample is from there to the next.
+    /// The distance of the sample from that pixel, `[regions, bins]`.
     fraction: Tensor<2>,
     /// Pixels along this side of the map.
     size: usize,
@@ -80,13 +79,13 @@ struct Samples {
 impl Samples {
     fn new(from: &Tensor<2>, to: &Tensor<2>, bins: usize, sample: usize, size: usize) -> Self {
         let offset = (sample as f64 + 0.5) / SAMPLES as f64;
-        let place = Tensor::<1, Int>::arange(0..bins as i64, &from.device())
+        let relative = Tensor::<1, Int>::arange(0..bins as i64, &from.device())
             .float()
             .add_scalar(offset)
             .div_scalar(bins as f64)
             .unsqueeze::<2>();
-        let position = (from.clone() + (to.clone() - from.clone()) * place)
-            .clamp(0.0, (size - 1) as f64);
+        let position =
+            (from.clone() + (to.clone() - from.clone()) * relative).clamp(0.0, (size - 1) as f64);
         let before = position.clone().floor();
         Self {
             fraction: position - before.clone(),
@@ -95,7 +94,7 @@ impl Samples {
         }
     }
 
-    /// The two pixels about each sample and their weights.
+    /// The indices and the weights of the pixels before and after each sample.
     fn neighbours(&self) -> [(Tensor<2, Int>, Tensor<2>); 2] {
         let after = self.before.clone().add_scalar(1.0);
         let after = after.clamp_max((self.size - 1) as f64);
@@ -109,7 +108,7 @@ impl Samples {
     }
 }
 
-/// Classes and boxes of regions.
+/// The head that computes classes and boxes of regions.
 #[derive(Module, Debug)]
 pub(super) struct BoxHead {
     fc6: Linear,
@@ -133,8 +132,8 @@ impl BoxHead {
         }
     }
 
-    /// For the features `[regions, width, 7, 7]` the class scores `[regions, classes]` and
-    /// for each class a box `[regions, 4 x classes]`.
+    /// Class scores `[regions, classes]` and a box for each class, `[regions, 4 x classes]`, from
+    /// the features `regions: [regions, width, 7, 7]`.
     pub fn forward(&self, regions: Tensor<4>) -> (Tensor<2>, Tensor<2>) {
         let x = relu(self.fc6.forward(regions.flatten(1, 3)));
         let x = relu(self.fc7.forward(x));
@@ -142,7 +141,7 @@ impl BoxHead {
     }
 }
 
-/// Masks of regions.
+/// The head that computes masks of regions.
 #[derive(Module, Debug)]
 pub(super) struct MaskHead {
     convs: Vec<Conv2d>,
@@ -166,8 +165,8 @@ impl MaskHead {
         }
     }
 
-    /// For the features `[regions, width, 14, 14]` a mask for each class `[regions,
-    /// classes, 28, 28]`.
+    /// A mask for each class, `[regions, classes, 28, 28]`, from the features `regions: [regions,
+    /// width, 14, 14]`.
     pub fn forward(&self, regions: Tensor<4>) -> Tensor<4> {
         let mut x = regions;
         for conv in &self.convs {
@@ -180,15 +179,17 @@ impl MaskHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
-    /// On a map whose pixels are their own column, a bin's mean is the column of its middle.
+    /// In a map whose pixels have the index of their column, the mean of a bin is the column of its
+    /// centre.
     #[test]
-    fn a_bin_is_the_mean_of_what_is_under_it() {
-        let device = toy::flex();
+    fn a_bin_is_the_mean_of_its_pixels() {
+        let device = test_support::flex();
         let columns = Tensor::<1, Int>::arange(0..8, &device).float();
         let map = columns.reshape([1, 1, 1, 8]).expand([1, 1, 8, 8]);
-        let regions = Tensor::<2>::from_floats([[0.0, 0.0, 4.0, 4.0], [2.0, 1.0, 6.0, 5.0]], &device);
+        let regions =
+            Tensor::<2>::from_floats([[0.0, 0.0, 4.0, 4.0], [2.0, 1.0, 6.0, 5.0]], &device);
         let bins: Vec<f32> = roi_align(map, regions, 2)
             .slice(s![.., .., 0..1, ..])
             .into_data()
@@ -198,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_of_their_own_image() {
-        let device = toy::flex();
+    fn regions_have_features_of_their_own_image() {
+        let device = test_support::flex();
         let values = Tensor::<1>::from_floats([1.0, 2.0], &device);
         let map = values.reshape([2, 1, 1, 1]).expand([2, 3, 4, 4]);
         let regions = Tensor::<2>::from_floats([[0.0, 0.0, 3.0, 3.0]; 4], &device);

@@ -1,4 +1,4 @@
-//! The cells that the search found, and how each reads the two outputs before it.
+//! The cells that the architecture search found.
 
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
@@ -10,36 +10,41 @@ use crate::blocks::drop_path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// A cell that keeps the resolution.
     Normal,
-    /// A reduction; the cell after it reads what the reduction read, not its neighbour.
+    /// A cell that halves the resolution. The cell after it reads the reduction's output and the
+    /// output before the reduction's last input.
     Reduction,
-    /// A reduction at the beginning, which the next cells read as they read any other.
+    /// A reduction at the beginning. The cell after it reads the last two outputs, as after a
+    /// normal cell.
     Stem,
 }
 
-/// How the output before the last is made as large as the last.
+/// How a cell brings the output before the last to its own width and to the resolution of the last.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fit {
-    /// It already is, and is read as it is.
+    /// The cell reads it unchanged.
     Unchanged,
-    /// It already is; a 1x1 convolution gives it the cell's width.
+    /// It has the same resolution; a 1x1 convolution changes the width.
     Same,
-    /// It is twice as large.
+    /// It has twice the resolution; [`Halved`] changes resolution and width.
     Halved,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellConfig {
-    /// Channels of the last output and of the one before.
+    /// Channels of the last output and of the output before it.
     pub entering: [usize; 2],
     /// Channels of each of its paths.
     pub width: usize,
+    /// Whether it halves the resolution.
     pub kind: Kind,
+    /// How it reads the output before the last.
     pub fit: Fit,
 }
 
 impl CellConfig {
-    /// Channels that leave the cell.
+    /// Channels of the cell's output.
     pub fn leaving(&self) -> usize {
         match self.kind {
             Kind::Normal => 6 * self.width,
@@ -47,7 +52,7 @@ impl CellConfig {
         }
     }
 
-    /// The cell on `device`; each of its paths is kept with probability `keep`.
+    /// The cell on `device`; it keeps each of its paths with probability `keep`.
     pub fn init(&self, keep: f64, device: &Device) -> Cell {
         let ([last, before], width) = (self.entering, self.width);
         let left_width = match self.fit {
@@ -84,7 +89,7 @@ impl CellConfig {
     }
 }
 
-/// A 3x3 average-pooling that does not count what lies outside the map.
+/// A 3x3 average-pooling that does not count the padding.
 fn average(stride: usize) -> AvgPool2d {
     AvgPool2dConfig::new([3, 3])
         .with_strides([stride, stride])
@@ -101,18 +106,18 @@ pub(super) struct Cell {
     /// The separable convolutions, in the order of the figure.
     branches: Vec<Separable>,
     average: AvgPool2d,
-    /// The pooling of a reduction that works on what is already reduced.
+    /// The pooling of a reduction whose input is already halved.
     average_after: AvgPool2d,
     max: MaxPool2d,
     normal: bool,
-    /// Whether the cell after it reads what it read, and not its neighbour.
+    /// Whether the kind is [`Kind::Reduction`].
     pub reduces: bool,
     keep: f64,
 }
 
 impl Cell {
-    /// The output `[batch, leaving, height', width']` from the last output and the one
-    /// before.
+    /// The output `[batch, leaving, height', width']` from the last output and the output before
+    /// it, each `[batch, entering, height, width]`, where `before` may have twice the resolution.
     pub fn forward(&self, last: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
         let left = match &self.left {
             None => before,
@@ -121,8 +126,7 @@ impl Cell {
         };
         let right = self.right.forward(last);
         let drop = |x| drop_path(x, self.keep);
-        let branch =
-            |index: usize, x: &Tensor<4>| drop(self.branches[index].forward(x.clone()));
+        let branch = |index: usize, x: &Tensor<4>| drop(self.branches[index].forward(x.clone()));
         let average = |x: &Tensor<4>| drop(self.average.forward(x.clone()));
         let max = |x: &Tensor<4>| drop(self.max.forward(x.clone()));
 

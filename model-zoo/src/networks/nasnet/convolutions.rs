@@ -1,4 +1,4 @@
-//! The convolutions that cells are made of.
+//! The convolutions of the cells.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -20,7 +20,7 @@ pub(super) fn point(channels: [usize; 2], device: &Device) -> Conv2d {
         .init(device)
 }
 
-/// ReLU, 1x1 convolution, batch normalisation.
+/// A ReLU, a 1x1 convolution and a batch normalisation.
 #[derive(Module, Debug)]
 pub(super) struct Pointwise {
     conv: Conv2d,
@@ -36,13 +36,14 @@ impl Pointwise {
         }
     }
 
-    /// `[batch, out, height, width]` from `[batch, in, height, width]`.
+    /// `[batch, out, height, width]` from `x: [batch, in, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         self.norm.forward(self.conv.forward(relu(x)))
     }
 }
 
-/// Halves a map: one half of the channels from its even pixels, one from its odd ones.
+/// Halves the resolution: one half of the output channels is from the even pixels, the other half
+/// from the odd pixels.
 #[derive(Module, Debug)]
 pub(super) struct Halved {
     even: Conv2d,
@@ -60,28 +61,28 @@ impl Halved {
         }
     }
 
-    /// `[batch, out, height / 2, width / 2]`, rounded up, from `[batch, in, height, width]`.
+    /// `[batch, out, height / 2, width / 2]`, rounded up, from `x: [batch, in, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let x = relu(x);
         let even = x.clone().slice(s![.., .., ..;2, ..;2]);
-        let odd = with_a_zero_after(x).slice(s![.., .., 1..;2, 1..;2]);
+        let odd = with_trailing_zeros(x).slice(s![.., .., 1..;2, 1..;2]);
         let halves = vec![self.even.forward(even), self.odd.forward(odd)];
         self.norm.forward(Tensor::cat(halves, 1))
     }
 }
 
-/// `x` `[batch, channels, height, width]` with a zero at the end of each row and each column.
+/// `x: [batch, channels, height, width]` with a zero at the end of each row and each column.
 ///
-/// That is `x.pad((0, 1, 0, 1), PadMode::Constant(0.0))`, but the zeros are made on the device:
-/// with autodiff burn 0.22.1 makes those of `pad` on the host and copies them, gigabytes for a
-/// batch of large images (`burn-autodiff`'s `FloatTensorOps` has no `float_full` of its own).
-fn with_a_zero_after(x: Tensor<4>) -> Tensor<4> {
+/// This is `x.pad((0, 1, 0, 1), PadMode::Constant(0.0))` with zeros that are made on the device.
+/// With autodiff burn 0.22.1 makes those of `pad` on the host and copies them, gigabytes for a
+/// batch of large images (`burn-autodiff`'s `FloatTensorOps` does not implement `float_full`).
+fn with_trailing_zeros(x: Tensor<4>) -> Tensor<4> {
     let [batch, channels, height, width] = x.dims();
     let zeros = Tensor::zeros([batch, channels, height + 1, width + 1], &x.device());
     zeros.slice_assign(s![.., .., ..height, ..width], x)
 }
 
-/// Two depthwise separable convolutions, the first of which may halve the map.
+/// Two depthwise separable convolutions, the first of which may halve the resolution.
 #[derive(Module, Debug)]
 pub(super) struct Separable {
     depthwise1: Conv2d,
@@ -118,8 +119,8 @@ impl Separable {
         }
     }
 
-    /// `[batch, out, height / stride, width / stride]`, rounded up, from `[batch, in,
-    /// height, width]`.
+    /// `[batch, out, height / stride, width / stride]`, rounded up, from `x: [batch, in, height,
+    /// width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let x = self.pointwise1.forward(self.depthwise1.forward(relu(x)));
         let x = relu(self.norm1.forward(x));

@@ -10,16 +10,16 @@ use burn::tensor::{Device, Tensor};
 use super::halving;
 use crate::blocks::around;
 
-/// How a [`Discriminator`] is made.
+/// The configuration of a [`Discriminator`].
 #[derive(Clone, Debug)]
 pub(super) struct DiscriminatorConfig {
     /// Channels of the input.
     pub inputs: usize,
-    /// Channels of the first layer; each further one has twice as many.
+    /// Channels of the first layer; each further layer has twice as many, up to 512.
     pub width: usize,
     /// Layers that halve the resolution.
     pub halvings: usize,
-    /// Resolutions at which the images are judged.
+    /// Resolutions, each of which has a network.
     pub scales: usize,
 }
 
@@ -37,16 +37,20 @@ impl DiscriminatorConfig {
         let width = |layer: usize| (self.width << layer).min(512);
         let n = self.halvings;
         let mut layers = vec![Layer::new([self.inputs, width(0)], 2, Kind::First, device)];
-        layers.extend(
-            (1..n).map(|i| Layer::new([width(i - 1), width(i)], 2, Kind::Middle, device)),
-        );
-        layers.push(Layer::new([width(n - 1), width(n)], 1, Kind::Middle, device));
+        layers
+            .extend((1..n).map(|i| Layer::new([width(i - 1), width(i)], 2, Kind::Middle, device)));
+        layers.push(Layer::new(
+            [width(n - 1), width(n)],
+            1,
+            Kind::Middle,
+            device,
+        ));
         layers.push(Layer::new([width(n), 1], 1, Kind::Last, device));
         Scale { layers }
     }
 }
 
-/// Tells real images from made ones, given the maps they are made from.
+/// The networks that tell real images from made ones, given the maps that the images belong to.
 #[derive(Module, Debug)]
 pub(super) struct Discriminator {
     scales: Vec<Scale>,
@@ -54,8 +58,8 @@ pub(super) struct Discriminator {
 }
 
 impl Discriminator {
-    /// For each resolution what leaves each layer, the last being the judgement, for maps
-    /// and images `[batch, inputs, height, width]`.
+    /// For each resolution the outputs `[batch, channels, height', width']` of all layers, the last
+    /// of which is the judgement, for `maps_and_images: [batch, inputs, height, width]`.
     pub fn forward(&self, maps_and_images: Tensor<4>) -> Vec<Vec<Tensor<4>>> {
         let mut x = maps_and_images;
         let mut all = Vec::with_capacity(self.scales.len());
@@ -87,10 +91,11 @@ impl Scale {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Without a normalisation.
+    /// A layer without a normalisation.
     First,
+    /// A layer with a normalisation and an activation.
     Middle,
-    /// Without a normalisation and an activation.
+    /// A layer without a normalisation and without an activation.
     Last,
 }
 
@@ -120,6 +125,10 @@ impl Layer {
             Some(norm) => norm.forward(x),
             None => x,
         };
-        if self.activated { leaky_relu(x, 0.2) } else { x }
+        if self.activated {
+            leaky_relu(x, 0.2)
+        } else {
+            x
+        }
     }
 }

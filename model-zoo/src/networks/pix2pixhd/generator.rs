@@ -1,4 +1,4 @@
-//! The generators: a global one, and one that adds detail at twice its resolution.
+//! The generators: a global one, and one that enhances it at twice its resolution.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
@@ -11,14 +11,14 @@ use burn::tensor::{Device, Tensor};
 use super::halving;
 use crate::blocks::conv;
 
-/// How a [`Generator`] is made.
+/// The configuration of a [`Generator`].
 #[derive(Clone, Debug)]
 pub(super) struct GeneratorConfig {
     /// Channels of the input.
     pub inputs: usize,
-    /// Channels of the global generator at its full resolution.
+    /// Channels of the global generator's maps at its full resolution.
     pub width: usize,
-    /// How often the global generator halves its input.
+    /// Layers of the global generator that halve the resolution.
     pub halvings: usize,
     /// Residual blocks of the global generator.
     pub blocks: usize,
@@ -76,7 +76,7 @@ fn residuals(blocks: usize, width: usize, device: &Device) -> Vec<Residual> {
     (0..blocks).map(|_| Residual::new(width, device)).collect()
 }
 
-/// Makes images from label maps.
+/// The network that makes images from label maps.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Generator {
@@ -87,7 +87,7 @@ pub(super) enum Generator {
 }
 
 impl Generator {
-    /// Images `[batch, 3, height, width]` from maps `[batch, inputs, height, width]`.
+    /// Images `[batch, 3, height, width]` from `maps: [batch, inputs, height, width]`.
     pub fn forward(&self, maps: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Global(global) => {
@@ -129,7 +129,7 @@ impl Local {
     }
 }
 
-/// The global generator without the convolution that makes an image of its last map.
+/// The global generator without its last convolution, whose output is the image.
 #[derive(Module, Debug)]
 pub(super) struct Trunk {
     first: Reflected,
@@ -155,7 +155,7 @@ impl Trunk {
     }
 }
 
-/// A convolution whose padding mirrors the map.
+/// A convolution with reflection padding.
 #[derive(Module, Debug)]
 struct Reflected {
     conv: Conv2d,
@@ -221,7 +221,7 @@ impl Up {
     }
 }
 
-/// Two convolutions, added to what enters them.
+/// Two convolutions with a shortcut around them.
 #[derive(Module, Debug)]
 struct Residual {
     conv1: Reflected,

@@ -7,15 +7,15 @@ use burn::tensor::{Device, Tensor};
 use super::StyleGanConfig;
 use super::layers::{EqualConv, EqualLinear, GAIN, Resize, blur};
 
-/// Images that are compared with each other.
+/// Images in a group, whose members the discriminator compares.
 pub(super) const GROUP: usize = 4;
 
-/// Tells real images from made ones.
+/// The network that tells real images from made ones.
 #[derive(Module, Debug)]
 pub(super) struct Discriminator {
-    /// For each resolution; only the last is used once the networks are grown.
+    /// One for each resolution; the grown network uses only the last.
     from_rgb: Vec<EqualConv>,
-    /// From 8x8 upwards.
+    /// One for each resolution from 8x8 on.
     blocks: Vec<Block>,
     conv: EqualConv,
     dense0: EqualLinear,
@@ -49,7 +49,7 @@ impl Discriminator {
         }
     }
 
-    /// Scores `[batch, 1]` of the images `[batch, 3, side, side]`.
+    /// Scores `[batch, 1]` of `images: [batch, 3, side, side]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let from_rgb = self.from_rgb.last().expect("at least one resolution");
         let mut x = leaky_relu(from_rgb.forward(images), 0.2);
@@ -77,13 +77,15 @@ impl Block {
     }
 }
 
-/// `x` `[batch, channels, height, width]` with one more channel: how much the images of a
-/// group differ, on average over channels and pixels.
+/// `x: [batch, channels, height, width]` with one more channel: the standard deviation among the
+/// images of a group, averaged over channels and pixels.
 fn with_deviation(x: Tensor<4>) -> Tensor<4> {
     let [batch, channels, height, width] = x.dims();
     let group = batch.min(GROUP);
     let groups = batch / group;
-    let y = x.clone().reshape([group, groups, channels * height * width]);
+    let y = x
+        .clone()
+        .reshape([group, groups, channels * height * width]);
     let y = y.clone() - y.mean_dim(0);
     let deviation = y.square().mean_dim(0).add_scalar(1e-8).sqrt().mean_dim(2);
     let deviation = deviation
@@ -95,11 +97,11 @@ fn with_deviation(x: Tensor<4>) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
     #[test]
     fn equal_images_do_not_differ() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let images = Tensor::<4>::ones([8, 2, 4, 4], &device);
         let with = with_deviation(images);
         assert_eq!(with.dims(), [8, 3, 4, 4]);

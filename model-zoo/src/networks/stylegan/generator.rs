@@ -1,4 +1,4 @@
-//! The generator: a mapping from noise to styles, and a synthesis that styles direct.
+//! The generator: a mapping from noise to styles, and a synthesis network that the styles control.
 
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{Initializer, InstanceNorm, InstanceNormConfig};
@@ -8,23 +8,25 @@ use burn::tensor::{Device, Distribution, Tensor};
 use super::StyleGanConfig;
 use super::layers::{EqualConv, EqualLinear, GAIN, Resize, blur};
 
-/// Layers of the mapping, and how much slower they learn.
+/// Layers of the mapping.
 const MAPPING_LAYERS: usize = 8;
+
+/// Factor of the mapping's learning rate.
 const MAPPING_MULTIPLIER: f64 = 0.01;
 
-/// How much of the average style remains at each step (the reference's `dlatent_avg_beta`).
+/// Weight of the old average style in the new one (the reference's `dlatent_avg_beta`).
 const AVERAGE_REMAINS: f64 = 0.995;
 
-/// Makes images from noise.
+/// The network that makes images from noise.
 #[derive(Module, Debug)]
 pub(super) struct Generator {
     mapping: Vec<EqualLinear>,
-    /// The average style, which the truncation trick needs.
+    /// The average style, `[latent]`, for the truncation trick.
     running_average: RunningState<Tensor<1>>,
     constant: Param<Tensor<4>>,
     first: Epilogue,
     layers: Vec<Layer>,
-    /// For each resolution; only the last is used once the networks are grown.
+    /// One for each resolution; the grown network uses only the last.
     to_rgb: Vec<EqualConv>,
 }
 
@@ -67,8 +69,8 @@ impl Generator {
         }
     }
 
-    /// Images `[batch, 3, side, side]` from two noises `[batch, latent]`: the first directs
-    /// the coarse half of the layers, the second the fine one.
+    /// Images `[batch, 3, side, side]` from two noises `[batch, latent]`: the style of the first
+    /// controls the coarse half of the layers, that of the second the fine half.
     pub fn forward(&self, noises: [Tensor<2>; 2]) -> Tensor<4> {
         let [coarse, fine] = noises.map(|noise| self.style(noise));
         self.track(coarse.clone());
@@ -86,7 +88,7 @@ impl Generator {
         to_rgb.forward(x)
     }
 
-    /// The style `[batch, latent]` that a noise stands for.
+    /// The style `[batch, latent]` of `noise: [batch, latent]`.
     fn style(&self, noise: Tensor<2>) -> Tensor<2> {
         let length = noise.clone().square().mean_dim(1).add_scalar(1e-8).sqrt();
         let mut x = noise / length;
@@ -96,16 +98,19 @@ impl Generator {
         x
     }
 
-    /// Moves the average style towards those of a batch.
+    /// Updates the average style with `styles: [batch, latent]`.
     fn track(&self, styles: Tensor<2>) {
         let now = styles.detach().mean_dim(0).flatten(0, 1);
-        let before = self.running_average.value_sync().mul_scalar(AVERAGE_REMAINS);
+        let before = self
+            .running_average
+            .value_sync()
+            .mul_scalar(AVERAGE_REMAINS);
         let average = before + now.mul_scalar(1.0 - AVERAGE_REMAINS);
         self.running_average.update(average.detach());
     }
 }
 
-/// A convolution, a blur where the resolution doubled, an epilogue.
+/// A convolution, a blur if it doubles the resolution, and an epilogue.
 #[derive(Module, Debug)]
 struct Layer {
     conv: EqualConv,
@@ -121,11 +126,11 @@ impl Layer {
     }
 }
 
-/// Noise, bias, leaky ReLU, normalisation, style.
+/// The end of a layer: noise, bias, leaky ReLU, normalisation, style.
 #[derive(Module, Debug)]
 struct Epilogue {
     noise_weight: Param<Tensor<1>>,
-    /// What replaces the random noise outside of the training.
+    /// The noise that replaces the random one outside of the training.
     running_noise: RunningState<Tensor<4>>,
     bias: Param<Tensor<1>>,
     norm: InstanceNorm,

@@ -1,4 +1,4 @@
-//! Layers with an equalised learning rate, and what changes the resolution.
+//! Layers with an equalised learning rate, which can change the resolution, and the blur.
 
 use burn::module::{Module, Param};
 use burn::nn::Initializer;
@@ -13,8 +13,8 @@ use crate::blocks::separable;
 /// Gain of a layer that a leaky ReLU follows (He's initialisation).
 pub(super) const GAIN: f64 = std::f64::consts::SQRT_2;
 
-/// A linear layer whose weights are scaled when they are used, not when they are made; the
-/// scaled copy is what the backward pass keeps.
+/// A linear layer that scales its weights at each use and not at their initialisation. burn keeps
+/// the scaled copy for the backward pass.
 #[derive(Module, Debug)]
 pub(super) struct EqualLinear {
     weight: Param<Tensor<2>>,
@@ -24,7 +24,7 @@ pub(super) struct EqualLinear {
 }
 
 impl EqualLinear {
-    /// A layer of `[from, to]`; `multiplier` slows its learning down.
+    /// A layer of `[from, to]` channels; `multiplier` is the factor of its learning rate.
     pub fn new([from, to]: [usize; 2], gain: f64, multiplier: f64, device: &Device) -> Self {
         Self {
             weight: normal(multiplier).init([from, to], device),
@@ -34,7 +34,7 @@ impl EqualLinear {
         }
     }
 
-    /// `[batch, to]` from `[batch, from]`.
+    /// `[batch, to]` from `x: [batch, from]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let weight = self.weight.val().mul_scalar(self.scale);
         let bias = self.bias.val();
@@ -54,27 +54,27 @@ fn normal(multiplier: f64) -> Initializer {
     }
 }
 
-/// What a convolution does to the resolution.
+/// The change of the resolution in a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resize {
-    /// Nothing.
+    /// None.
     Keep,
-    /// Doubles it before; fused with the convolution, or apart.
+    /// Doubling, before the convolution.
     Double {
-        /// As one transposed convolution.
+        /// Whether both are one transposed convolution.
         fused: bool,
     },
-    /// Halves it afterwards; fused with the convolution, or apart.
+    /// Halving, after the convolution.
     Halve {
-        /// As one convolution of stride 2.
+        /// Whether both are one convolution of stride 2.
         fused: bool,
     },
 }
 
-/// A square convolution whose weights are scaled when they are used.
+/// A square convolution that scales its weights at each use.
 #[derive(Module, Debug)]
 pub(super) struct EqualConv {
-    /// `[out, in, kernel, kernel]`.
+    /// The unscaled weights, `[out, in, kernel, kernel]`.
     weight: Param<Tensor<4>>,
     bias: Option<Param<Tensor<1>>>,
     scale: f64,
@@ -99,14 +99,14 @@ impl EqualConv {
         }
     }
 
-    /// The same with a bias.
+    /// The same convolution with a bias.
     pub fn with_bias(mut self) -> Self {
         let [to, ..] = self.weight.lazy_shape().dims::<4>();
         self.bias = Some(Initializer::Zeros.init([to], &self.weight.lazy_device()));
         self
     }
 
-    /// `[batch, out, height', width']` from `[batch, in, height, width]`.
+    /// `[batch, out, height', width']` from `x: [batch, in, height, width]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let weight = self.weight.val().mul_scalar(self.scale);
         let bias = self.bias.as_ref().map(|bias| bias.val());
@@ -132,14 +132,12 @@ impl EqualConv {
                     None => x,
                 }
             }
-            Resize::Halve { fused: true } => {
-                plain(x, widened(weight).mul_scalar(0.25), bias, 2)
-            }
+            Resize::Halve { fused: true } => plain(x, widened(weight).mul_scalar(0.25), bias, 2),
         }
     }
 }
 
-/// Each pixel four times.
+/// `x` with each pixel as four pixels.
 fn double(x: Tensor<4>) -> Tensor<4> {
     Interpolate2dConfig::new()
         .with_scale_factor(Some([2.0, 2.0]))
@@ -147,7 +145,7 @@ fn double(x: Tensor<4>) -> Tensor<4> {
         .forward(x)
 }
 
-/// A 3x3 kernel as the 4x4 kernel that sees every pixel twice each way.
+/// The 4x4 kernel that is the sum of the 3x3 kernel `weight` at all four positions.
 fn widened(weight: Tensor<4>) -> Tensor<4> {
     let w = weight.pad((1, 1, 1, 1), PadMode::Constant(0.0));
     w.clone().slice(s![.., .., 1.., 1..])
@@ -156,7 +154,7 @@ fn widened(weight: Tensor<4>) -> Tensor<4> {
         + w.slice(s![.., .., ..-1, ..-1])
 }
 
-/// `x` `[batch, channels, height, width]` with [1, 2, 1] / 4 passed over it both ways.
+/// `x: [batch, channels, height, width]`, filtered with `[1, 2, 1] / 4` along rows and columns.
 pub(super) fn blur(x: Tensor<4>) -> Tensor<4> {
     let [_, _, height, width] = x.dims();
     separable(x, smoothing(height), smoothing(width))
@@ -179,15 +177,18 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::toy;
+    use crate::test_support;
 
-    /// Fusing saves memory and changes nothing else, but for the direction in which a
-    /// transposed convolution reads its kernel; here the kernel is the same both ways.
+    /// A fused convolution has the same result. The kernel here is symmetric, since a transposed
+    /// convolution reads its kernel in the other direction.
     #[test]
     fn fused_convolutions_do_what_two_operations_do() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let x = Tensor::<4>::random([2, 3, 8, 8], Distribution::Default, &device);
-        for resize in [|fused| Resize::Double { fused }, |fused| Resize::Halve { fused }] {
+        for resize in [
+            |fused| Resize::Double { fused },
+            |fused| Resize::Halve { fused },
+        ] {
             let apart = EqualConv::new([3, 4], 3, GAIN, resize(false), &device);
             let weight = apart.weight.val();
             let weight = weight.clone() + weight.flip([2, 3]);
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn blurring_spreads_a_pixel() {
-        let device = toy::flex();
+        let device = test_support::flex();
         let x = Tensor::<1>::from_floats([0.0, 0.0, 16.0, 0.0], &device).reshape([1, 1, 1, 4]);
         let blurred: Vec<f32> = blur(x).into_data().try_into_vec().unwrap();
         assert_eq!(blurred, [0.0, 2.0, 4.0, 2.0]);

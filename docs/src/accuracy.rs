@@ -1,0 +1,270 @@
+//! `docs/accuracy.md`: what is proved, from the records of measurements.
+
+use estimator::Bytes;
+
+use crate::configurations::{self, Configuration};
+use fit_check::records::{LargestBatchRecord, Record, RecordedOutcome};
+
+use crate::text_table;
+use fit_check::comparison::PhaseFigures;
+use fit_check::measure::{DeviceKind, Mode};
+use fit_check::output::job_lines::sizes;
+use fit_check::output::terminal::grouped;
+use fit_check::output::{Table, markdown};
+
+/// What records of such devices are called.
+fn called(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Gpu => "GPU",
+        DeviceKind::Software => "software device",
+        DeviceKind::Counting => "CUDA's runtime, counting driver",
+    }
+}
+
+/// What a person wrote.
+const FRAME: &str = include_str!("accuracy.md");
+
+/// The page, from `records` and `configurations`.
+pub fn page(
+    records: &[Record],
+    configurations: &[Configuration],
+    largest: &[LargestBatchRecord],
+) -> String {
+    let of_kind = |kind| {
+        records
+            .iter()
+            .filter(move |record| record.device.kind == kind)
+    };
+    let proof = match of_kind(DeviceKind::Gpu).count() {
+        0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
+        gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
+    };
+    let mut summary = Vec::new();
+    for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
+        for mode in [Mode::Real, Mode::DryRun] {
+            for tuned in [false, true] {
+                let of_mode = of_kind(kind)
+                    .filter(|record| record.mode == mode && record.burn.autotune == tuned);
+                // That nothing was measured of GPUs is said quantity by quantity.
+                let said_anyway = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
+                let burn = if tuned {
+                    "burn's default features"
+                } else {
+                    "burn not tuned"
+                };
+                summary.extend(summarized(
+                    &format!("{}, {mode}, {burn}", called(kind)),
+                    &of_mode.collect::<Vec<_>>(),
+                    said_anyway,
+                ));
+            }
+        }
+    }
+    let summary = text_table(
+        [
+            "measured on",
+            "quantity",
+            "cases",
+            "equal",
+            "median error",
+            "worst error",
+            "under-estimates",
+        ],
+        summary,
+    );
+    FRAME
+        .replace("{{proof}}", &proof)
+        .replace("{{summary}}", &markdown::render(&[summary]))
+        .replace(
+            "{{configurations}}",
+            &configurations::table(configurations, records),
+        )
+        .replace("{{largest_batches}}", &largest_batches(largest))
+        .replace("{{records}}", &markdown::render(&[table(records)]))
+}
+
+/// One quantity: its name, and each case's estimate and measurement.
+type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
+
+/// What is compared.
+const QUANTITIES: [Quantity; 5] = [
+    ("allocations, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.allocations, m.allocations))
+            .collect()
+    }),
+    ("bytes in use, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.live_bytes.0, m.live_bytes.0))
+            .collect()
+    }),
+    ("bytes reserved, at the end of a phase", |record| {
+        pairs(record)
+            .map(|(e, m)| (e.reserved_near(m.reserved_bytes).0, m.reserved_bytes.0))
+            .collect()
+    }),
+    (
+        "bytes taken from the driver, the most at any time",
+        |record| {
+            let measured = record.measured.peak_reserved_bytes;
+            let pair = measured.and_then(|measured| {
+                let estimated = record.estimated.peak_reserved_near(measured)?;
+                Some((estimated.0, measured.0))
+            });
+            pair.into_iter().collect()
+        },
+    ),
+    ("whole device", |record| {
+        match (record.estimated.device_bytes, record.measured.device_bytes) {
+            (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
+            _ => Vec::new(),
+        }
+    }),
+];
+
+fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
+    record.estimated.zip_phases(&record.measured)
+}
+
+/// A row for each quantity that `records` have, or for each that there is.
+fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
+    let rows = QUANTITIES.iter().filter_map(|(name, of)| {
+        let cases: Vec<_> = records.iter().flat_map(|record| of(record)).collect();
+        let mut errors: Vec<f64> = cases
+            .iter()
+            .map(|(estimated, measured)| {
+                (*estimated as f64 - *measured as f64) / (*measured as f64).max(1.0)
+            })
+            .collect();
+        errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let Some(worst) = errors.last() else {
+            let nothing = ["0", "0", "-", "-", "0"].map(String::from);
+            let named = [what.to_string(), (*name).to_string()];
+            return each.then(|| named.into_iter().chain(nothing).collect());
+        };
+        Some(vec![
+            what.to_string(),
+            (*name).to_string(),
+            cases.len().to_string(),
+            errors
+                .iter()
+                .filter(|error| **error == 0.0)
+                .count()
+                .to_string(),
+            percent(errors[errors.len() / 2]),
+            percent(*worst),
+            errors
+                .iter()
+                .filter(|error| **error < 0.0)
+                .count()
+                .to_string(),
+        ])
+    });
+    rows.collect()
+}
+
+/// How the batches that were said to be the largest, and the next, did; each that did otherwise.
+fn largest_batches(records: &[LargestBatchRecord]) -> String {
+    let mut burns: Vec<String> = records
+        .iter()
+        .map(|record| record.burn.switches())
+        .collect();
+    burns.sort();
+    burns.dedup();
+    let rows = burns.into_iter().map(|burn| {
+        let cells = || {
+            records
+                .iter()
+                .filter(|record| record.burn.switches() == burn)
+        };
+        let count = |ended: fn(&LargestBatchRecord) -> bool| {
+            cells().filter(|record| ended(record)).count().to_string()
+        };
+        vec![
+            burn.clone(),
+            cells().count().to_string(),
+            count(|record| record.ending == RecordedOutcome::Trained),
+            count(|record| record.next_ending == RecordedOutcome::OutOfMemory),
+            count(|record| record.next_ending == RecordedOutcome::Trained),
+        ]
+    });
+    let summary = text_table(
+        [
+            "burn",
+            "cells",
+            "N trained",
+            "N + 1 ran out of memory",
+            "N + 1 trained",
+        ],
+        rows,
+    );
+    let otherwise = records.iter().filter(|record| {
+        (record.ending, record.next_ending)
+            != (RecordedOutcome::Trained, RecordedOutcome::OutOfMemory)
+    });
+    let rows = otherwise.map(|record| {
+        vec![
+            record.model.clone(),
+            record.precision.to_string(),
+            record.device.name.clone(),
+            format!("{} {}", record.batch, record.ending),
+            format!("{} {}", record.next, record.next_ending),
+        ]
+    });
+    let differ = text_table(["model", "precision", "card", "largest", "next"], rows);
+    match differ.rows.is_empty() {
+        true => markdown::render(&[summary]),
+        false => markdown::render(&[summary, differ]),
+    }
+}
+
+fn percent(error: f64) -> String {
+    match error {
+        0.0 => "0".into(),
+        // What two digits would call nothing.
+        error if error.abs() < 5e-5 => format!("{:+.4} %", error * 100.0),
+        error => format!("{:+.2} %", error * 100.0),
+    }
+}
+
+/// A row for each record.
+fn table(records: &[Record]) -> Table {
+    let rows = records.iter().map(|record| {
+        let (estimated, measured) = (&record.estimated, &record.measured);
+        vec![
+            record.model.clone(),
+            record.batch.to_string(),
+            sizes(&record.input),
+            format!("{}, {}", record.precision, record.optimizer),
+            record.burn.switches(),
+            record.mode.to_string(),
+            exact(estimated.live_bytes),
+            exact(measured.live_bytes),
+            exact(estimated.reserved_bytes),
+            exact(measured.reserved_bytes),
+            record.device.name.clone(),
+            record.date.clone(),
+        ]
+    });
+    text_table(
+        [
+            "model",
+            "batch",
+            "sample",
+            "precision, optimizer",
+            "burn",
+            "run",
+            "in use",
+            "measured",
+            "reserved",
+            "measured",
+            "device",
+            "date",
+        ],
+        rows,
+    )
+}
+
+fn exact(bytes: Bytes) -> String {
+    grouped(bytes.0)
+}

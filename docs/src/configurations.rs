@@ -1,0 +1,168 @@
+//! The same jobs in every configuration of burn: plain, fused, tuned.
+//!
+//! A program is of one configuration, so the rows are kept as data:
+//! `cargo run -p docs -- configurations` prints those of the configuration that it was built in.
+
+use estimator::{Bytes, Runtime};
+use model_zoo::{Input, OptimizerKind, Precision};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{answer, text_table};
+use fit_check::comparison::Errors;
+use fit_check::measure::{DeviceKind, Mode};
+use fit_check::output::markdown;
+use fit_check::output::terminal::grouped;
+use fit_check::output::verify::relative;
+use fit_check::records::Record;
+use fit_check::report::Burn;
+
+/// Jobs, as they are typed, and the batch of the estimate: a convolutional network, a Transformer
+/// and a bidirectional LSTM of 64 steps. No tensor of them is above 128 MiB, so that Mesa's
+/// software device can bind them.
+const JOBS: [(&str, &str); 3] = [
+    ("resnet-50 --optimizer adam", "32"),
+    ("transformer-base", "16"),
+    ("infersent --seq 64", "64"),
+];
+
+/// The card whose largest batch is looked for: 24 GB.
+const CARD: &str = "rtx-3090";
+
+/// A job in one configuration, on one runtime.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configuration {
+    model: String,
+    batch: usize,
+    precision: Precision,
+    optimizer: OptimizerKind,
+    input: Input,
+    runtime: Runtime,
+    burn: Burn,
+    live_bytes: Bytes,
+    reserved_bytes: Bytes,
+    required_bytes: Bytes,
+    /// On [`CARD`].
+    max_batch: u64,
+}
+
+impl Configuration {
+    fn find(job: &str, batch: &str, options: &str) -> anyhow::Result<Self> {
+        let answer = |command: &str| -> anyhow::Result<Value> {
+            let typed = format!("{command} {options} --format json --advise=never");
+            Ok(serde_json::from_str(&answer(&typed)?)?)
+        };
+        let mut row = answer(&format!("estimate {job} --batch {batch}"))?;
+        for bytes in ["live_bytes", "reserved_bytes", "required_bytes"] {
+            row[bytes] = row["peak"][bytes].take();
+        }
+        let mut largest = answer(&format!("max-batch {job} --gpu {CARD}"))?;
+        row["max_batch"] = largest["cards"][0]["max_batch"].take();
+        Ok(serde_json::from_value(row)?)
+    }
+
+    /// The measurement of this very job, if there is one.
+    fn record<'a>(&self, records: &'a [Record]) -> Option<&'a Record> {
+        records.iter().find(|record| {
+            record.model == self.model
+                && record.batch == self.batch
+                && record.precision == self.precision
+                && record.optimizer == self.optimizer
+                && record.input == self.input
+                && record.device.runtime == self.runtime.to_string()
+                && record.burn == self.burn
+        })
+    }
+
+    fn cells(&self, records: &[Record]) -> Vec<String> {
+        let proved = match self.record(records) {
+            None => "no".into(),
+            Some(record) => {
+                let errors = Errors::of(&record.estimated, &record.measured);
+                let device = match record.device.kind {
+                    DeviceKind::Gpu => &record.device.name,
+                    DeviceKind::Software => "software device",
+                    DeviceKind::Counting => "counting driver",
+                };
+                let launched = match record.mode {
+                    Mode::Real => "trained",
+                    Mode::DryRun => "dry run",
+                };
+                format!(
+                    "in use {}, reserved {} ({device}, {launched})",
+                    relative(errors.live),
+                    relative(errors.reserved)
+                )
+            }
+        };
+        vec![
+            format!("{}, batch {}", self.model, self.batch),
+            self.runtime.to_string(),
+            self.burn.switches(),
+            grouped(self.live_bytes.0),
+            grouped(self.reserved_bytes.0),
+            grouped(self.required_bytes.0),
+            grouped(self.max_batch),
+            proved,
+        ]
+    }
+}
+
+/// The rows of this program's configuration, each a line of `data/configurations.jsonl`.
+///
+/// # Errors
+///
+/// The program does not answer.
+pub fn page() -> anyhow::Result<String> {
+    let tunings: &[&str] = match cfg!(feature = "autotune") {
+        true => &["warm", "cold"],
+        false => &["warm"],
+    };
+    let mut lines = String::new();
+    for (job, batch) in JOBS {
+        for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+            for tuning in tunings {
+                let options = format!("--runtime {runtime} --tuning {tuning}");
+                let row = Configuration::find(job, batch, &options)?;
+                lines += &serde_json::to_string(&row)?;
+                lines.push('\n');
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Every row that was kept.
+///
+/// # Errors
+///
+/// A line that is none.
+pub fn all() -> serde_json::Result<Vec<Configuration>> {
+    let lines = include_str!("../data/configurations.jsonl").lines();
+    lines.map(serde_json::from_str).collect()
+}
+
+/// `rows`, job by job, with what `records` prove of them.
+pub(super) fn table(rows: &[Configuration], records: &[Record]) -> String {
+    let mut rows: Vec<_> = rows.iter().collect();
+    // Plain, fused, tuned; within a job that came first.
+    let job = |row: &Configuration| JOBS.iter().position(|(job, _)| job.starts_with(&row.model));
+    rows.sort_by_key(|row| {
+        let burn = &row.burn;
+        let runtime = row.runtime.to_string();
+        (job(row), runtime, burn.fusion, burn.autotune)
+    });
+    markdown::render(&[text_table(
+        [
+            "job",
+            "runtime",
+            "burn",
+            "in use",
+            "reserved",
+            "required",
+            "largest batch on 24 GB",
+            "proved",
+        ],
+        rows.into_iter().map(|row| row.cells(records)),
+    )])
+}

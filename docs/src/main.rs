@@ -1,0 +1,46 @@
+//! Prints a page of `docs/` that holds figures.
+
+use std::io::Write;
+
+use clap::{Parser, ValueEnum};
+use docs::{accuracy, batch_sizes, configurations, published, records, zoo};
+
+/// Prints a page of `docs/` that holds figures
+#[derive(Debug, Parser)]
+struct Cli {
+    page: Page,
+}
+
+/// A page.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Page {
+    /// `docs/accuracy.md`
+    Accuracy,
+    /// `docs/batch_sizes.md`: of a build with `--no-default-features`
+    BatchSizes,
+    /// `docs/data/configurations.jsonl`: the rows of the configuration that this is built in
+    Configurations,
+    /// `docs/published.md`: of a build with `--no-default-features`
+    Published,
+    /// `docs/schema.json`
+    Schema,
+    /// `docs/zoo.md`: of a build with `--no-default-features`
+    Zoo,
+}
+
+fn main() -> anyhow::Result<()> {
+    let page = match Cli::parse().page {
+        Page::Accuracy => accuracy::page(
+            &records::all()?,
+            &configurations::all()?,
+            &records::largest_batches()?,
+        ),
+        Page::BatchSizes => batch_sizes::page()?,
+        Page::Configurations => configurations::page()?,
+        Page::Published => published::page()?,
+        Page::Schema => fit_check::schema::text(),
+        Page::Zoo => zoo::page()?,
+    };
+    std::io::stdout().write_all(page.as_bytes())?;
+    Ok(())
+}

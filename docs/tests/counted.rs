@@ -1,0 +1,125 @@
+//! Today's estimates, compared with what was measured on CUDA's own runtime with the driver that counts:
+//! `data/records.jsonl` and `data/largest_batches.jsonl`. `.ci/run` cannot measure it anew, since that
+//! takes a build with LLVM (`.ci/cuda.sh`).
+
+use std::collections::BTreeMap;
+
+use docs::records;
+use estimator::{DeviceSpec, Runtime, Tuning};
+use fit_check::comparison::Figures;
+use fit_check::counting_driver::UNLIMITED;
+use fit_check::measure::DeviceKind;
+use fit_check::records::{Record, RecordedOutcome};
+use fit_check::simulate_step;
+use model_zoo::Request;
+
+/// Networks whose step takes seconds to simulate, so that others speak for them here.
+const SLOW: [&str; 9] = [
+    "awd-lstm-ptb",
+    "awd-lstm-wt2",
+    "bilstm-cnn-crf",
+    "char-lm-enwik8",
+    "char-lm-ptb",
+    "elmo-bilm",
+    "infersent",
+    "nasnet-a-large",
+    "stylegan",
+];
+
+/// In a build that fuses and tunes a step takes many times as long: these are run.
+const TUNED: [&str; 3] = ["resnet-20", "resnet-18", "gpt2"];
+
+fn counted() -> Vec<Record> {
+    let mut records = records::all().unwrap();
+    records.retain(|record| record.device.kind == DeviceKind::Counting);
+    records
+}
+
+fn estimated(record: &Record) -> Figures {
+    let variant = model_zoo::find(&record.model).unwrap();
+    let request = Request {
+        batch: Some(record.batch),
+        precision: record.precision,
+        optimizer: Some(record.optimizer),
+        input: record.input,
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    let tuning = record.burn.tuning.unwrap_or(Tuning::Cold);
+    let mut card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(tuning);
+    card.card.name = record.device.name.clone();
+    card.card.total = Some(UNLIMITED);
+    Figures::estimated(&simulate_step(&variant, &job, card).unwrap(), None)
+}
+
+#[test]
+fn estimates_are_still_those_that_were_held_against_the_runtime() {
+    let tuned = cfg!(feature = "autotune");
+    let mut records = counted();
+    records.retain(|record| {
+        let (burn, model) = (&record.burn, record.model.as_str());
+        let here = burn.autotune == tuned && burn.fusion == cfg!(feature = "fusion");
+        let quick = if tuned {
+            TUNED.contains(&model)
+        } else {
+            !SLOW.contains(&model)
+        };
+        here && quick
+    });
+    for record in &records {
+        let today = estimated(record);
+        for (now, then) in today.zip_phases(&record.estimated) {
+            assert_eq!(
+                (now.allocations, now.live_bytes, now.reserved_bytes),
+                (then.allocations, then.live_bytes, then.reserved_bytes),
+                "{} {}, {} of step {}",
+                record.model,
+                record.precision,
+                now.phase,
+                now.step
+            );
+        }
+        assert_eq!(
+            today.peak_reserved_bytes, record.estimated.peak_reserved_bytes,
+            "{}",
+            record.model
+        );
+    }
+}
+
+/// Of the published networks at their recipes, in each configuration and precision that was measured in
+/// full, at least 50 of 52 have at every phase end the bytes in use that were estimated.
+#[test]
+fn nearly_every_network_is_the_same_to_the_byte() {
+    let mut same: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+    for record in counted() {
+        if record.burn.tuning == Some(Tuning::Warm) {
+            continue;
+        }
+        let pairs = record.estimated.zip_phases(&record.measured);
+        let equal = pairs.into_iter().all(|(e, m)| e.live_bytes == m.live_bytes);
+        let counts = same
+            .entry((record.burn.autotune, record.precision.to_string()))
+            .or_default();
+        counts.0 += usize::from(equal);
+        counts.1 += 1;
+    }
+    for precision in ["fp32", "mixed"] {
+        let (equal, measured) = same[&(false, precision.to_string())];
+        assert!(measured >= 52 && measured - equal <= 2, "{same:?}");
+    }
+}
+
+/// What was said to fit trains.
+#[test]
+fn no_largest_batch_was_a_false_fit() {
+    let records = records::largest_batches().unwrap();
+    let counted: Vec<_> = records
+        .iter()
+        .filter(|record| record.device.kind == DeviceKind::Counting)
+        .collect();
+    assert!(counted.len() >= 100, "{} cells", counted.len());
+    for record in counted {
+        assert_eq!(record.ending, RecordedOutcome::Trained, "{record:?}");
+    }
+}

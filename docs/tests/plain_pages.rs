@@ -1,0 +1,58 @@
+//! Pages that speak of burn's plain configuration say what the program says, built in it.
+#![cfg(not(any(feature = "fusion", feature = "autotune")))]
+
+use docs::{batch_sizes, configurations, zoo};
+
+const STORED: &str = include_str!("../zoo.md");
+
+const STALE: &str =
+    "docs/zoo.md is stale: cargo run -p docs --no-default-features -- zoo > docs/zoo.md";
+
+/// Every network is in the table; of those that are simulated in no time, the whole line is
+/// compared.
+#[test]
+fn the_page_is_up_to_date_for_small_networks() {
+    const SMALL: [&str; 4] = ["resnet-20", "resnet-18", "alexnet", "dcgan"];
+    for variant in model_zoo::variants() {
+        let named = format!("\n| {} | ", variant.name);
+        assert!(STORED.contains(&named), "{STALE} ({})", variant.name);
+        if SMALL.contains(&variant.name) {
+            let line = format!("\n| {} |\n", zoo::line(&variant).unwrap().join(" | "));
+            assert!(STORED.contains(&line), "{STALE} ({})", variant.name);
+        }
+    }
+}
+
+/// The whole page, where simulations are quick.
+#[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "takes seconds in a release build, a minute in others"
+)]
+fn the_page_is_up_to_date() {
+    assert!(zoo::page().unwrap() == STORED, "{STALE}");
+}
+
+/// Of the table with the rows and columns of Lambda's, one model whose step is quick to simulate.
+#[test]
+fn the_page_with_batch_sizes_is_up_to_date() {
+    for line in batch_sizes::lines("yolov3").expect("a table") {
+        assert!(
+            include_str!("../batch_sizes.md").contains(&line),
+            "docs/batch_sizes.md is stale, it lacks {line}: \
+             cargo run -p docs --no-default-features -- batch-sizes > docs/batch_sizes.md"
+        );
+    }
+}
+
+#[test]
+fn the_rows_of_the_plain_configuration_are_up_to_date() {
+    let rows = configurations::page().unwrap();
+    assert_eq!(rows.lines().count(), 6);
+    for row in rows.lines() {
+        assert!(
+            include_str!("../data/configurations.jsonl").contains(row),
+            "docs/data/configurations.jsonl lacks {row}"
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! The card on whose thread something happens. CubeCL and burn ask some questions of a runtime and
+//! name no device; the card of the current thread answers them.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use cubecl_zspace::{Shape, Strides};
+
+use crate::runtime::Runtime;
+use crate::server::Shared;
+
+thread_local! {
+    /// The card whose thread this is.
+    static CARD: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Makes `card` the card of this thread.
+pub fn set_current_card(card: Arc<Shared>) {
+    CARD.set(Some(card));
+}
+
+/// Calls `task` with the card of this thread, if the thread has one.
+pub(crate) fn with_current_card<R>(task: impl FnOnce(&Shared) -> R) -> Option<R> {
+    CARD.with_borrow(|card| card.as_deref().map(task))
+}
+
+/// Whether kernels read a tensor with this shape and these strides without a copy, under the runtime of the
+/// card of this thread; under CUDA on a thread without a card.
+pub fn can_read_on_current(shape: &Shape, strides: &Strides) -> bool {
+    let runtime = with_current_card(|card| card.spec.runtime).unwrap_or(Runtime::Cuda);
+    runtime.rules().can_read(shape, strides)
+}

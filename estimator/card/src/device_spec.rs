@@ -1,0 +1,158 @@
+//! A card, the runtime that drives it, and how its simulation behaves.
+
+use cubecl_server::server::IoError;
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+use crate::card_spec::CardSpec;
+use crate::queue_lag::QueueLag;
+use crate::record::Refusal;
+use crate::runtime::{self, Runtime};
+use crate::tuning::{KernelPreference, Tuning};
+
+/// A card, the runtime that drives it, and how its simulation behaves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSpec {
+    /// The hardware.
+    pub card: CardSpec,
+    /// The runtime through which burn drives the card.
+    pub runtime: Runtime,
+    /// How the simulation behaves.
+    pub simulation: Simulation,
+}
+
+/// How a simulation behaves where real runs differ from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Simulation {
+    /// Whether burn fuses operations, where it is built with `fusion`.
+    pub fused: bool,
+    /// What burn's tuner knows of the card when a program begins.
+    pub tuning: Tuning,
+    /// Which of the kernels that burn's tuner tries is the fastest.
+    pub preference: KernelPreference,
+    /// How far the device's thread is behind the program.
+    pub queue_lag: QueueLag,
+}
+
+impl Default for Simulation {
+    fn default() -> Self {
+        Self {
+            fused: true,
+            tuning: Tuning::default(),
+            preference: KernelPreference::default(),
+            queue_lag: QueueLag::default(),
+        }
+    }
+}
+
+/// What devices have in common on which burn offers the same kernels: a step makes the same calls on
+/// all of them, up to the memory of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelGroup(DeviceSpec);
+
+impl DeviceSpec {
+    /// `card`, driven by `runtime`.
+    pub fn new(card: CardSpec, runtime: Runtime) -> Self {
+        Self {
+            card,
+            runtime,
+            simulation: Simulation::default(),
+        }
+    }
+
+    /// A card without limits, driven by `runtime`: what a step reserves where there is room.
+    /// Its kernels are those of an Ampere card (compute capability 8.6).
+    pub fn unlimited(runtime: Runtime) -> Self {
+        Self::new(CardSpec::unlimited(), runtime)
+    }
+
+    /// This device with `total` bytes of memory, of which `overhead` are not for the job.
+    pub fn with_memory(mut self, total: Bytes, overhead: Bytes) -> Self {
+        self.card.total = Some(total);
+        self.card.overhead = overhead;
+        self
+    }
+
+    /// This device with as much memory as is ever asked for.
+    pub fn without_limit(&self) -> Self {
+        let mut unlimited = self.clone();
+        unlimited.card.total = None;
+        unlimited.card.overhead = Bytes::ZERO;
+        unlimited
+    }
+
+    /// This device, on which a shader binds a buffer of any size.
+    pub fn without_binding_limit(mut self) -> Self {
+        self.card.largest_binding = Bytes(u64::MAX / 8);
+        self
+    }
+
+    /// This device, of which burn's tuner knows what `tuning` says.
+    pub fn with_tuning(mut self, tuning: Tuning) -> Self {
+        self.simulation.tuning = tuning;
+        self
+    }
+
+    /// This device, on which the kernels that `preference` names are the fastest.
+    pub fn with_preference(mut self, preference: KernelPreference) -> Self {
+        self.simulation.preference = preference;
+        self
+    }
+
+    /// This device, whose thread is so far behind the program.
+    pub fn with_queue_lag(mut self, queue_lag: QueueLag) -> Self {
+        self.simulation.queue_lag = queue_lag;
+        self
+    }
+
+    /// This device, on which burn fuses nothing.
+    pub fn unfused(mut self) -> Self {
+        self.simulation.fused = false;
+        self
+    }
+
+    /// The devices on which burn offers the same kernels. How many multiprocessors there are only
+    /// decides how a kernel's work is divided among them.
+    pub fn kernel_group(&self) -> KernelGroup {
+        let mut group = self.without_limit();
+        let has_matrix_units = runtime::has_matrix_units(&self.card);
+        group.card.name = match has_matrix_units {
+            true => "matrix units".into(),
+            false => "no matrix units".into(),
+        };
+        group.card.multiprocessors = 0;
+        if !self.runtime.rules().binds_whole_buffers() {
+            group.card.largest_binding = CardSpec::LARGEST_BINDING;
+        }
+        group.simulation = Simulation {
+            fused: self.simulation.fused,
+            ..Simulation::default()
+        };
+        KernelGroup(group)
+    }
+
+    /// Memory that the pools may take from the card.
+    pub fn available(&self) -> Option<Bytes> {
+        self.card.available()
+    }
+
+    /// The most bytes of shared memory that a block may opt in to, on CUDA.
+    pub fn shared_memory_per_block(&self) -> usize {
+        runtime::shared_memory(self.card.compute_capability)
+    }
+
+    /// The largest single allocation.
+    pub fn largest_page(&self) -> Bytes {
+        self.runtime.rules().largest_page(&self.card)
+    }
+
+    /// What `error` says about an allocation that such a card refused.
+    pub fn refusal(&self, error: &IoError) -> Refusal {
+        match error {
+            IoError::BufferTooBig { .. } => Refusal::TooLarge {
+                largest: self.largest_page(),
+            },
+            _ => Refusal::Full,
+        }
+    }
+}

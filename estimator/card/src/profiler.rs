@@ -1,0 +1,99 @@
+//! Answers burn's tuner: how long a card that does not exist took.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cubecl_environment::backtrace::BackTrace;
+use cubecl_server::memory_management::{ManagedMemoryHandle, MemoryHandle, WeakMemoryBinding};
+use cubecl_server::server::{ProfileError, ProfilingToken};
+
+use crate::Bytes;
+use crate::tuning::{KernelPreference, Trial, Work};
+
+/// The windows that are being timed on a card. One may be open within another.
+#[derive(Debug, Default)]
+pub(crate) struct Profiler {
+    opened: u64,
+    windows: BTreeMap<u64, Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    work: Work,
+    buffers: Vec<(WeakMemoryBinding, Bytes)>,
+    /// Whether the card had no room for something in it.
+    refused: bool,
+}
+
+impl Profiler {
+    pub fn start(&mut self) -> ProfilingToken {
+        let id = self.opened;
+        self.opened += 1;
+        self.windows.insert(id, Window::default());
+        ProfilingToken { id }
+    }
+
+    pub fn abandon(&mut self, token: ProfilingToken) {
+        self.windows.remove(&token.id);
+    }
+
+    /// What happened between `start` and now, and how long that took as `preference` has it.
+    ///
+    /// # Errors
+    ///
+    /// The card refused something meanwhile; the tuner then passes that candidate over.
+    pub fn stop(
+        &mut self,
+        token: ProfilingToken,
+        preference: KernelPreference,
+    ) -> Result<Trial, ProfileError> {
+        let window = self.windows.remove(&token.id);
+        let Some(window) = window.filter(|window| !window.refused) else {
+            return Err(ProfileError::NotRegistered {
+                backtrace: BackTrace::capture(),
+            });
+        };
+        let there = window.buffers.iter();
+        let there = there.filter(|(memory, _)| memory.upgrade().is_some());
+        let work = Work {
+            kept: there.map(|(_, bytes)| *bytes).sum(),
+            ..window.work
+        };
+        Ok(Trial {
+            work,
+            time: preference.time(&work),
+            within: self.windows.len(),
+        })
+    }
+
+    /// Whether something is being timed: candidates are being tried.
+    pub fn is_running(&self) -> bool {
+        !self.windows.is_empty()
+    }
+
+    /// How many windows are open.
+    pub fn open(&self) -> usize {
+        self.windows.len()
+    }
+
+    pub fn allocated(&mut self, memory: &ManagedMemoryHandle, bytes: Bytes) {
+        self.each(|window| {
+            let weak = MemoryHandle::binding(memory.clone()).downgrade();
+            window.buffers.push((weak, bytes));
+            window.work.allocated += bytes;
+        });
+    }
+
+    /// A kernel was launched that takes so long.
+    pub fn launched(&mut self, time: Duration) {
+        self.each(|window| window.work.time += time);
+    }
+
+    pub fn refused(&mut self) {
+        self.each(|window| window.refused = true);
+    }
+
+    fn each(&mut self, note: impl FnMut(&mut Window)) {
+        self.windows.values_mut().for_each(note);
+    }
+}

@@ -1,0 +1,168 @@
+//! What passes between a program on a simulated card and the process that started it.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::device_spec::DeviceSpec;
+use crate::record::Recording;
+
+/// What a program is to run on, and until when. It is handed over in an environment variable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunConfig {
+    /// The card and its runtime.
+    pub device: DeviceSpec,
+    /// So many equal training steps in a row are enough.
+    pub steps: usize,
+    /// Seconds after which what was recorded is enough.
+    pub seconds: u64,
+    /// Where the [`RunReport`] goes.
+    pub run_report: PathBuf,
+}
+
+impl RunConfig {
+    /// The environment variable.
+    pub const VARIABLE: &str = "FIT_CHECK_CARD";
+
+    /// As the value of the variable.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("names and numbers are JSON")
+    }
+
+    /// From the value of the variable.
+    ///
+    /// # Errors
+    ///
+    /// It is no assignment.
+    pub fn from_text(text: &str) -> Result<Self, RunReportError> {
+        serde_json::from_str(text).map_err(RunReportError::Content)
+    }
+}
+
+/// Why a program's run on a card was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Enough steps were seen.
+    Steps,
+    /// The program came to its end, of whatever kind.
+    Program,
+    /// It took too long.
+    Time,
+}
+
+/// What a program did on the card.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunReport {
+    /// Why it was over.
+    pub ending: Outcome,
+    /// At which events the equal steps are, if there were enough.
+    pub steps: Vec<Range<usize>>,
+    /// Whether kernels were tuned.
+    pub tuned: bool,
+    /// Everything.
+    pub recording: Recording,
+}
+
+impl RunReport {
+    /// Writes it to the file at `path`, in full or not at all.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), RunReportError> {
+        let unfinished = path.with_extension("unfinished");
+        let mut file = BufWriter::new(File::create(&unfinished)?);
+        serde_json::to_writer(&mut file, self).map_err(RunReportError::Content)?;
+        file.flush()?;
+        std::fs::rename(&unfinished, path)?;
+        Ok(())
+    }
+
+    /// Reads it from the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has something else in it.
+    pub fn read(path: &Path) -> Result<Self, RunReportError> {
+        let file = BufReader::new(File::open(path)?);
+        serde_json::from_reader(file).map_err(RunReportError::Content)
+    }
+}
+
+/// Why nothing could be passed on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunReportError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// What is in it.
+    #[error("not what a program on a simulated card says: {0}")]
+    Content(serde_json::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Event, MetadataId};
+    use crate::{Bytes, Runtime};
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut recording = Recording::default();
+        let stream = cubecl_environment::stream::StreamId { value: 7 };
+        recording.kernels.push("matmul".into());
+        let input = recording.add_buffer(Bytes::mib(3), false);
+        let output = recording.add_buffer(Bytes(512), true);
+        recording.events.extend([
+            Event::Stream(stream),
+            Event::Allocate(input),
+            Event::Allocate(output),
+            Event::Write,
+        ]);
+        let metadata = MetadataId { id: 1, words: 12 };
+        let kernel = crate::record::KernelId(0);
+        recording.add_launch(kernel, Some(metadata), &[input], &[output]);
+        recording
+            .events
+            .extend([Event::Read(vec![4, 8]), Event::Free(input)]);
+        let run_report = RunReport {
+            ending: Outcome::Time,
+            steps: vec![1..3, 3..5],
+            tuned: false,
+            recording,
+        };
+        let file = std::env::temp_dir().join(format!("account-{}", std::process::id()));
+        run_report.write(&file).unwrap();
+        let read = RunReport::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read.ending, run_report.ending);
+        assert_eq!(read.steps, run_report.steps);
+        assert_eq!(read.recording.events, run_report.recording.events);
+        assert_eq!(read.recording.buffers, run_report.recording.buffers);
+        assert_eq!(read.recording.kernels, run_report.recording.kernels);
+        let Event::Launch(launch) = &read.recording.events[4] else {
+            panic!("{:?}", read.recording.events);
+        };
+        assert_eq!(read.recording.reads(launch), [input]);
+        assert_eq!(read.recording.writes(launch), [output]);
+    }
+
+    #[test]
+    fn an_assignment_survives_the_environment() {
+        let run_config = RunConfig {
+            device: DeviceSpec::unlimited(Runtime::Vulkan)
+                .with_memory(Bytes::gib(8), Bytes::mib(300)),
+            steps: 3,
+            seconds: 60,
+            run_report: "a folder/an account".into(),
+        };
+        let read = RunConfig::from_text(&run_config.to_text()).unwrap();
+        assert_eq!(read, run_config);
+        assert!(RunConfig::from_text("rtx-3090").is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! CubeCL's CUDA runtime, as a simulated card has it.
+
+use std::sync::Arc;
+
+use cubecl_common::device::ServiceId;
+use cubecl_common::profile::TimingMethod;
+use cubecl_cpp::cuda::arch::CudaArchitecture;
+use cubecl_cpp::cuda::mma::CudaCmmaCompiler;
+use cubecl_cpp::cuda::mma::manual::contiguous_elements_cuda;
+use cubecl_cpp::cuda::supported_mma_combinations;
+use cubecl_cpp::register_supported_types;
+use cubecl_cpp::shared::{register_mma_features, register_wmma_features};
+use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
+use cubecl_ir::types::MatrixLayout;
+use cubecl_ir::{
+    ContiguousElements, DeviceProperties, ElemType, FloatKind, HardwareProperties, IntKind,
+    MemoryDeviceProperties, MmaProperties, TargetProperties, Type, UIntKind, VectorSize,
+};
+use cubecl_server::allocator::PitchedMemoryLayoutPolicy;
+use cubecl_server::logging::ServerLogger;
+use cubecl_server::server::{DeviceCaptures, MemoryLayoutPolicy};
+use cubecl_zspace::striding::has_pitched_row_major_strides;
+use cubecl_zspace::{Shape, Strides};
+
+use super::cuda_memory::CudaMemory;
+use super::{RuntimeRules, identity};
+use crate::Bytes;
+use crate::card_spec::CardSpec;
+use crate::memory::CardMemory;
+use crate::storage::MemoryBudget;
+
+/// CubeCL's CUDA runtime: `cubecl-cuda` 0.11.3.
+#[derive(Debug)]
+pub(super) struct Cuda;
+
+/// `mem_alignment` of `src/runtime.rs`.
+const ALIGNMENT: u64 = 512;
+
+impl RuntimeRules for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn drives(&self, vendor: &str) -> bool {
+        vendor == "NVIDIA"
+    }
+
+    fn properties(&self, card: &CardSpec) -> DeviceProperties {
+        properties(card, self.memory_properties(card))
+    }
+
+    fn memory_properties(&self, card: &CardSpec) -> MemoryDeviceProperties {
+        let memory = MemoryDeviceProperties::new(self.largest_page(card).0, ALIGNMENT);
+        match card.total {
+            Some(total) => memory.with_max_memory(total.0),
+            None => memory,
+        }
+    }
+
+    /// `target_properties` of `src/runtime.rs`.
+    fn target(&self) -> TargetProperties {
+        TargetProperties {
+            mma: MmaProperties {
+                register_size_bits: 32,
+                const_plane_size: 32,
+                register_layout_a: MatrixLayout::RowMajor,
+                register_layout_b: MatrixLayout::ColMajor,
+                register_layout_acc: MatrixLayout::RowMajor,
+                register_duplication_a: 1,
+                register_duplication_b: 1,
+                register_duplication_acc: 1,
+                contiguous_elements: ContiguousElements::new(contiguous_elements_cuda),
+            },
+        }
+    }
+
+    fn memory(
+        &self,
+        card: &CardSpec,
+        budget: Arc<MemoryBudget>,
+        service: ServiceId,
+        logger: Arc<ServerLogger>,
+        captures: DeviceCaptures,
+    ) -> Box<dyn CardMemory> {
+        let properties = self.memory_properties(card);
+        // `grid_constants` of `src/runtime.rs`, from compute capability 7.0 on.
+        let grid_constants = card.compute_capability >= 70;
+        Box::new(CudaMemory::new(
+            grid_constants,
+            budget,
+            service,
+            properties,
+            logger,
+            captures,
+        ))
+    }
+
+    fn layout(&self, alignment: usize) -> Box<dyn MemoryLayoutPolicy> {
+        Box::new(PitchedMemoryLayoutPolicy::new(alignment))
+    }
+
+    /// `max_memory / 4` of `src/runtime.rs`.
+    fn largest_page(&self, card: &CardSpec) -> Bytes {
+        match card.total {
+            Some(total) => total / 4,
+            None => Bytes(u64::MAX / 8),
+        }
+    }
+
+    fn binds_whole_buffers(&self) -> bool {
+        false
+    }
+
+    fn submits_on_sync(&self) -> bool {
+        false
+    }
+
+    /// `can_read_tensor` of `src/runtime.rs`.
+    fn can_read(&self, shape: &Shape, strides: &Strides) -> bool {
+        has_pitched_row_major_strides(shape, strides)
+    }
+
+    fn bool_bytes(&self) -> usize {
+        1
+    }
+}
+
+/// Whether a CUDA card has tensor cores: some of one compute capability have none.
+pub(crate) fn has_matrix_units(card: &CardSpec) -> bool {
+    CudaArchitecture::has_tensor_cores(card.compute_capability, &card.name)
+}
+
+/// `DeviceService::init` of `cubecl-cuda` 0.11.3, `src/runtime.rs`, for a card of this
+/// compute capability, narrowed to what its default compiler lowers
+/// (`restrict_features` of `cubecl-llvm` 0.11.3, `src/shared/lowered_features.rs`).
+fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperties {
+    let version = card.compute_capability;
+    let arch = CudaArchitecture {
+        version,
+        tensor_cores: has_matrix_units(card),
+    };
+    let wmma = CudaCmmaCompiler::Cpp.supported_cmma_combinations(&arch);
+    let hardware = HardwareProperties {
+        load_width: 128,
+        vector_register_count: None,
+        plane_size_min: 32,
+        plane_size_max: 32,
+        max_bindings: 1024,
+        max_shared_memory_size: shared_memory(version),
+        // CUDA C++ Programming Guide, table "Technical Specifications per Compute
+        // Capability": grid and block dimensions are the same for all since 3.0.
+        max_cube_count: (i32::MAX as u32, 65_535, 65_535),
+        max_units_per_cube: 1024,
+        max_cube_dim: (1024, 1024, 64),
+        num_streaming_multiprocessors: Some(card.multiprocessors),
+        // `tensor_cores_per_sm` of `runtime.rs`.
+        num_tensor_cores: match (arch.tensor_cores, version) {
+            (true, 70 | 75) => Some(8),
+            (true, 80 | 86 | 89 | 90 | 91 | 92 | 100) => Some(4),
+            _ => None,
+        },
+        min_tensor_cores_dim: (!wmma.is_empty()).then_some(8),
+        num_cpu_cores: None,
+        last_level_cache_size: None,
+        max_vector_size: VectorSize::MAX,
+        cube_mma_reserved_shared_memory: 0,
+    };
+    let mut properties = DeviceProperties::new(
+        Default::default(),
+        memory,
+        hardware,
+        TimingMethod::Device,
+        identity(card, format!("ptx_sm{version}")),
+    );
+    register_supported_types(&mut properties);
+    let float = |kind| ElemType::Float(kind);
+    let add_and_exchange = AtomicUsage::Add | AtomicUsage::LoadStore | AtomicUsage::Exchange;
+    if version >= 60 {
+        let double = Type::atomic(float(FloatKind::F64));
+        properties.register_atomic_type_usage(double, add_and_exchange);
+    }
+    if version >= 70 {
+        let half = Type::new(float(FloatKind::F16));
+        properties.register_atomic_type_usage(Type::atomic(half), AtomicUsage::Add);
+        let pair = Type::atomic(half.with_vector_size(2));
+        properties.register_atomic_type_usage(pair, add_and_exchange);
+        properties.features.plane.insert(Plane::Sync);
+    }
+    if version >= 75 {
+        for kind in [FloatKind::F16, FloatKind::BF16] {
+            properties.features.matmul.ldmatrix.insert(float(kind));
+        }
+    }
+    if version >= 80 {
+        properties.register_type_usage(float(FloatKind::TF32), TypeUsage::Conversion);
+    }
+    if version >= 90 {
+        for kind in [FloatKind::F16, FloatKind::BF16] {
+            properties.features.matmul.stmatrix.insert(float(kind));
+        }
+        for width in [2, 4, 8] {
+            let halves = Type::atomic(Type::new(FloatKind::F16).with_vector_size(width));
+            properties.register_atomic_type_usage(halves, add_and_exchange);
+        }
+    }
+    if matches!(version / 10, 10..=12) {
+        properties.register_type_usage(float(FloatKind::E2M1), TypeUsage::Conversion);
+        for kind in [
+            FloatKind::E2M1x2,
+            FloatKind::E2M3,
+            FloatKind::E3M2,
+            FloatKind::UE8M0,
+        ] {
+            let usage = TypeUsage::Conversion | TypeUsage::Buffer;
+            properties.register_type_usage(float(kind), usage);
+        }
+    }
+    properties.features.memory_reinterpret = true;
+    properties.features.alignment = true;
+    properties.features.device_memory_scope = true;
+    properties.features.plane.insert(Plane::Ops);
+    properties
+        .features
+        .plane
+        .insert(Plane::NonUniformControlFlow);
+    register_wmma_features(wmma, &mut properties);
+    register_mma_features(supported_mma_combinations(&arch), &mut properties);
+    keep_what_llvm_lowers(&mut properties);
+    properties
+}
+
+/// `keep_nvptx_matrix_forms` and `restrict_common` of `cubecl-llvm` 0.11.3. That crate links
+/// LLVM, so its rules are repeated here.
+fn keep_what_llvm_lowers(properties: &mut DeviceProperties) {
+    let half = ElemType::Float(FloatKind::F16);
+    let bf16 = ElemType::Float(FloatKind::BF16);
+    let tf32 = ElemType::Float(FloatKind::TF32);
+    let single = ElemType::Float(FloatKind::F32);
+    let byte = |ty| {
+        matches!(
+            ty,
+            ElemType::Int(IntKind::I8) | ElemType::UInt(UIntKind::U8)
+        )
+    };
+    let matmul = &mut properties.features.matmul;
+    matmul.cmma.retain(|form| {
+        let (a, b, cd) = (form.a_type, form.b_type, form.cd_type);
+        (a == half && b == half && (cd == half || cd == single))
+            || (a == bf16 && b == bf16 && cd == single)
+            || (a == tf32 && b == tf32 && cd == single && (form.m, form.n, form.k) == (16, 16, 8))
+    });
+    matmul.mma.retain(|form| {
+        let (a, b, cd) = (form.a_type, form.b_type, form.cd_type);
+        ((a == half || a == bf16) && b == a && cd == single)
+            || (byte(a) && byte(b) && cd == ElemType::Int(IntKind::I32))
+            || (a == tf32
+                && b == tf32
+                && cd == single
+                && form.m == 16
+                && form.n == 8
+                && matches!(form.k, 4 | 8))
+    });
+    if matmul.cmma.is_empty() && matmul.mma.is_empty() {
+        properties.hardware.num_tensor_cores = None;
+        properties.hardware.min_tensor_cores_dim = None;
+    }
+}
+
+/// Most bytes of shared memory that a block may opt in to: CUDA C++ Programming Guide,
+/// "Technical Specifications per Compute Capability", maximum per thread block.
+pub(crate) fn shared_memory(version: u32) -> usize {
+    let kib = match version {
+        ..70 => 48,
+        70 | 72 => 96,
+        75 => 64,
+        80 | 87 => 163,
+        86 | 89 => 99,
+        90 | 100 | 103 | 110 => 227,
+        _ => 99,
+    };
+    kib << 10
+}

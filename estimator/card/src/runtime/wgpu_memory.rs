@@ -1,0 +1,347 @@
+//! A card driven as CubeCL's wgpu runtime drives one.
+//!
+//! `cubecl-wgpu` 0.11.3 keeps, for each stream, a main memory and two of its own, for
+//! reads and for launches (`src/compute/mem_manager.rs`); tasks wait in a scheduler
+//! until enough of them are there (`src/compute/{schedule,stream,server}.rs`). The
+//! scheduler, the memories and the relocation here are CubeCL's own.
+
+use std::sync::Arc;
+
+use cubecl_environment::stream::StreamId;
+use cubecl_ir::MemoryDeviceProperties;
+use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl_server::logging::ServerLogger;
+use cubecl_server::memory_management::relocation::{
+    CopyQueue, RelocatableStream, RelocatingStreams, RelocationNeed, RelocationReason, StorageCopy,
+};
+use cubecl_server::memory_management::{
+    AuxiliaryMemoryReport, Cleanup, ErrorGraph, FailureId, ManagedMemoryHandle,
+    MemoryAllocationMode, MemoryConfiguration, MemoryManagement, MemoryManagementOptions,
+    PageUpdate, StreamMemoryReport,
+};
+use cubecl_server::metadata_cache::{MetadataCachePolicy, MetadataInfoCache};
+use cubecl_server::server::{BufferBinding, IoError, MetadataBindingInfo, ServerError};
+use cubecl_server::stream::scheduler::{
+    SchedulerMultiStream, SchedulerMultiStreamOptions, SchedulerStrategy, SchedulerStreamBackend,
+};
+use cubecl_server::stream::{StreamFactory, StreamMemory};
+
+use crate::memory::{CardMemory, MetadataBuffer};
+use crate::storage::{MemoryBudget, Return, VirtualStorage};
+
+/// Launches in one submission: `RuntimeOptions::with_tasks_max` of `cubecl-wgpu` 0.11.3,
+/// `src/runtime.rs`.
+const TASKS_MAX: usize = 32;
+
+/// `MetadataCachePolicy::new(512, 2048)` of `cubecl-wgpu` 0.11.3, `src/compute/stream.rs`.
+const CACHED_METADATA: (usize, usize) = (512, 2048);
+
+/// `wgpu::COPY_BUFFER_ALIGNMENT`: the alignment of staging buffers.
+const COPY_ALIGNMENT: u64 = 4;
+
+/// What waits in the scheduler.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// A launch with this metadata.
+    Launch(Vec<u64>),
+    /// A write from the host, which submits what came before it.
+    Write,
+}
+
+/// One stream: `WgpuStream` in `cubecl-wgpu`'s `stream.rs`.
+#[derive(Debug)]
+pub(crate) struct WgpuStream {
+    main: MemoryManagement<VirtualStorage>,
+    staging: MemoryManagement<VirtualStorage>,
+    uniforms: MemoryManagement<VirtualStorage>,
+    metadata: MetadataInfoCache<ManagedMemoryHandle>,
+    /// The uniforms of launches that are not submitted yet.
+    queued: Vec<ManagedMemoryHandle>,
+    launches: usize,
+}
+
+impl WgpuStream {
+    /// `info_uniform` and `reserve_uniform`.
+    fn launch(&mut self, metadata: Vec<u64>, failures: &mut ErrorGraph) {
+        let bytes = size_of_val(metadata.as_slice());
+        let cached = self.metadata.should_cache(bytes);
+        if bytes > 0 && !(cached && self.metadata.get(&metadata).is_some()) {
+            let uniform = self
+                .uniforms
+                .reserve(bytes as u64, PageUpdate::Allow, failures);
+            // The real one panics where it cannot have its uniform; the allocation
+            // that filled the card is the one to report.
+            if let Ok(uniform) = uniform {
+                self.queued.push(uniform.clone());
+                if cached {
+                    self.metadata.insert(metadata, uniform);
+                }
+            }
+        }
+        self.launches += 1;
+        if self.launches >= TASKS_MAX {
+            self.submit();
+        }
+    }
+
+    fn submit(&mut self) {
+        self.queued.clear();
+        self.launches = 0;
+    }
+}
+
+impl StreamMemory for WgpuStream {
+    fn failure(&self, binding: &BufferBinding) -> Option<FailureId> {
+        self.main.failure(&binding.memory, binding.range())
+    }
+
+    fn taint(&mut self, binding: &BufferBinding, failure: FailureId, failures: &mut ErrorGraph) {
+        self.main
+            .taint(&binding.memory, binding.range(), failure, failures)
+    }
+
+    fn written(&mut self, binding: &BufferBinding, failures: &mut ErrorGraph) {
+        self.main
+            .written(&binding.memory, binding.range(), failures)
+    }
+}
+
+/// Copies that have nothing to copy.
+struct NoCopies;
+
+impl CopyQueue<VirtualStorage> for NoCopies {
+    fn wait_device(&mut self) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn copy(&mut self, _: &mut VirtualStorage, _: &StorageCopy) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn wait_copies(&mut self) -> Result<(), ServerError> {
+        Ok(())
+    }
+}
+
+impl RelocatableStream for WgpuStream {
+    fn recording(&self) -> bool {
+        false
+    }
+
+    fn has_outdated(&self) -> bool {
+        self.main.has_outdated()
+    }
+
+    fn relocation_need(&self) -> RelocationNeed {
+        self.main.relocation_need()
+    }
+
+    fn bytes_allocated(&self) -> u64 {
+        self.main.bytes_allocated()
+            + self.staging.bytes_allocated()
+            + self.uniforms.bytes_allocated()
+    }
+
+    fn relocate(&mut self, reason: RelocationReason, failures: &mut ErrorGraph) {
+        self.main.relocate(&mut NoCopies, reason, failures);
+    }
+
+    fn cleanup_memory(&mut self, failures: &mut ErrorGraph) {
+        self.main.cleanup(Cleanup::Explicit, failures);
+        self.uniforms.cleanup(Cleanup::Explicit, failures);
+    }
+}
+
+/// Makes streams.
+#[derive(Debug)]
+pub(crate) struct WgpuStreams {
+    budget: Arc<MemoryBudget>,
+    properties: MemoryDeviceProperties,
+    logger: Arc<ServerLogger>,
+}
+
+impl WgpuStreams {
+    fn memory(
+        &self,
+        alignment: u64,
+        config: MemoryConfiguration,
+        options: MemoryManagementOptions,
+    ) -> MemoryManagement<VirtualStorage> {
+        MemoryManagement::from_configuration(
+            VirtualStorage::new(self.budget.clone(), alignment, Return::AtOnce),
+            &self.properties,
+            config,
+            self.logger.clone(),
+            options,
+        )
+    }
+}
+
+const STAGING: &str = "Staging CPU Memory";
+const UNIFORMS: &str = "Uniform GPU Memory";
+
+impl StreamFactory for WgpuStreams {
+    type Stream = WgpuStream;
+
+    fn create(&mut self) -> Result<WgpuStream, ServerError> {
+        let alignment = self.properties.alignment;
+        let own = |name| MemoryManagementOptions::new(name).mode(MemoryAllocationMode::Auto);
+        Ok(WgpuStream {
+            main: self.memory(
+                alignment,
+                MemoryConfiguration::default(),
+                MemoryManagementOptions::new("Main GPU Memory"),
+            ),
+            staging: self.memory(
+                COPY_ALIGNMENT,
+                MemoryConfiguration::ExclusivePages,
+                own(STAGING),
+            ),
+            uniforms: self.memory(
+                alignment,
+                MemoryConfiguration::ExclusivePages,
+                own(UNIFORMS),
+            ),
+            metadata: MetadataInfoCache::new(MetadataCachePolicy::new(
+                CACHED_METADATA.0,
+                CACHED_METADATA.1,
+            )),
+            queued: Vec::new(),
+            launches: 0,
+        })
+    }
+}
+
+impl SchedulerStreamBackend for WgpuStreams {
+    type Task = Task;
+    type Stream = WgpuStream;
+    type Factory = Self;
+
+    fn enqueue(task: Task, stream: &mut WgpuStream, failures: &mut ErrorGraph) {
+        match task {
+            Task::Launch(metadata) => stream.launch(metadata, failures),
+            Task::Write => stream.submit(),
+        }
+    }
+
+    fn flush(stream: &mut WgpuStream, _failures: &mut ErrorGraph) {
+        stream.submit();
+    }
+
+    fn factory(&mut self) -> &mut Self {
+        self
+    }
+}
+
+/// The memory of a card behind wgpu.
+#[derive(Debug)]
+pub(crate) struct WgpuMemory {
+    scheduler: SchedulerMultiStream<WgpuStreams>,
+}
+
+impl WgpuMemory {
+    pub fn new(
+        budget: Arc<MemoryBudget>,
+        properties: MemoryDeviceProperties,
+        logger: Arc<ServerLogger>,
+    ) -> Self {
+        let streams = WgpuStreams {
+            budget,
+            properties,
+            logger: logger.clone(),
+        };
+        let options = SchedulerMultiStreamOptions {
+            max_streams: CubeClRuntimeConfig::get().streaming.max_streams,
+            max_tasks: TASKS_MAX,
+            strategy: SchedulerStrategy::Interleave,
+        };
+        Self {
+            scheduler: SchedulerMultiStream::new(logger, streams, options),
+        }
+    }
+}
+
+impl CardMemory for WgpuMemory {
+    /// `initialize_memory` of `cubecl-wgpu`'s `server.rs`: it relocates when that is
+    /// wanted, but does not try again where the card is full.
+    fn allocate(
+        &mut self,
+        memory: ManagedMemoryHandle,
+        size: u64,
+        stream: StreamId,
+    ) -> Result<(), IoError> {
+        self.scheduler.relocating(stream).relocate_when_wanted();
+        let (stream, failures) = self.scheduler.stream_and_failures(&stream);
+        let reserved = stream.main.reserve(size, PageUpdate::Allow, failures)?;
+        stream.main.bind(reserved, memory, 0, failures)
+    }
+
+    fn metadata<'a>(&self, info: &'a MetadataBindingInfo) -> &'a [u64] {
+        &info.data
+    }
+
+    fn launch(
+        &mut self,
+        metadata: &[u64],
+        stream: StreamId,
+    ) -> Result<Option<MetadataBuffer>, IoError> {
+        let task = Task::Launch(metadata.to_vec());
+        self.scheduler.register(stream, task, &[stream]);
+        // Uniforms are in a memory of their own, beside the buffers.
+        Ok(None)
+    }
+
+    fn write(&mut self, stream: StreamId) {
+        self.scheduler.register(stream, Task::Write, &[stream]);
+    }
+
+    fn read(&mut self, bytes: &[u64], stream: StreamId) -> Result<(), IoError> {
+        self.scheduler.execute_streams(vec![stream]);
+        let (stream, failures) = self.scheduler.stream_and_failures(&stream);
+        let mut staged = Vec::with_capacity(bytes.len());
+        for bytes in bytes.iter().filter(|bytes| **bytes > 0) {
+            let size = bytes.next_multiple_of(COPY_ALIGNMENT);
+            staged.push(stream.staging.reserve(size, PageUpdate::Allow, failures)?);
+        }
+        stream.submit();
+        Ok(())
+    }
+
+    fn flush(&mut self, stream: StreamId) {
+        self.scheduler.execute_streams(vec![stream]);
+        self.scheduler.stream(&stream).submit();
+    }
+
+    fn cleanup(&mut self, stream: StreamId) {
+        self.scheduler.execute_streams(vec![stream]);
+        self.scheduler.stream(&stream).metadata.clear_unpinned();
+        // It refuses only while a graph is recorded, and a card has none.
+        let _ = self.scheduler.relocating(stream).reclaim();
+    }
+
+    fn mode(&mut self, mode: MemoryAllocationMode, stream: StreamId) {
+        self.scheduler.execute_streams(vec![stream]);
+        self.scheduler.stream(&stream).main.mode(mode);
+    }
+
+    fn report(&mut self, stream: StreamId) -> Option<StreamMemoryReport> {
+        self.scheduler.execute_streams(vec![stream]);
+        let id = stream;
+        let stream = self.scheduler.stream(&stream);
+        let own = [(STAGING, &stream.staging), (UNIFORMS, &stream.uniforms)];
+        Some(StreamMemoryReport {
+            stream: id,
+            pools: stream.main.memory_report(),
+            auxiliary: own
+                .map(|(name, memory)| AuxiliaryMemoryReport {
+                    name: name.into(),
+                    pools: memory.memory_report(),
+                })
+                .into(),
+        })
+    }
+
+    fn streams(&self) -> Vec<StreamId> {
+        self.scheduler.stream_ids().collect()
+    }
+}

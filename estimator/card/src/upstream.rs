@@ -1,0 +1,67 @@
+//! What burn and CubeCL promise nobody and this project relies on: lines of a log, names of kernels and
+//! threads, texts of panics. A change of burn could break any of it, and the compiler would not say so;
+//! `tests/tests/upstream.rs` has a test for each, by name.
+//!
+//! The names of kernels that multiply matrices are in `launch_time.rs`, which the counting driver
+//! shares and which has no dependency.
+
+/// The target of the log to which CubeCL's tuner writes: `cubecl-runtime` 0.11.3.
+pub const TUNER_LOG: &str = "cubecl::autotune";
+
+/// The chosen candidate and the operation in a line of the tuner's log,
+/// `Fastest result NAME-KEY. Top 3 times: …`: `cubecl-runtime` 0.11.3.
+pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
+    let line = line.strip_prefix("Fastest result ")?;
+    let (line, _) = line.split_once(". Top 3 times")?;
+    line.split_once('-')
+}
+
+/// The path of the kernels with which CubeCL measures the throughput of a device: `cubecl-std` 0.11.3.
+pub const THROUGHPUT_KERNELS: &str = "cubecl_std::throughput::";
+
+/// Part of the type names of kernels that multiply with matrix units: those of `cubek-matmul` 0.3.1, with
+/// which convolutions are made too, divide their work among planes then.
+pub const MATRIX_UNITS: &str = "PlanePartitioner";
+
+/// Before the feature for whose lack burn has no kernel, in the text of a panic:
+/// `MatmulAvailabilityError` and its like of `cubek-matmul` and `cubek-attention` 0.3.1.
+const FEATURE_UNAVAILABLE: &str = "because a required feature is unavailable: ";
+
+/// The feature that a card lacks, if `panic` says that burn has no kernel for want of one.
+pub fn unavailable_feature(panic: &str) -> Option<&str> {
+    let (_, feature) = panic.split_once(FEATURE_UNAVAILABLE)?;
+    let line = feature.lines().next().unwrap_or_default();
+    Some(line.trim_end_matches('.'))
+}
+
+/// Whether `name` is that of a thread that CubeCL started for a device: `cubecl-common` 0.11.3,
+/// `src/device/handle/channel.rs`.
+pub fn is_device_thread(name: &str) -> bool {
+    name.starts_with("DS")
+}
+
+/// The compute capability times ten of a CUDA device whose fingerprint is `target`, `ptx_sm86` or
+/// `ptx_sm90a`: `cubecl-cuda` 0.11.3, `src/runtime.rs`.
+pub fn compute_capability(target: &str) -> Option<u32> {
+    let version = target.strip_prefix("ptx_sm")?;
+    version.trim_end_matches(char::is_alphabetic).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_of_the_tuner_is_read() {
+        let line = "Fastest result simple-Key { m: 8 }. Top 3 times: [1ms]";
+        assert_eq!(tuner_choice(line), Some(("simple", "Key { m: 8 }")));
+        assert_eq!(tuner_choice("Tuning Key"), None);
+    }
+
+    #[test]
+    fn a_compute_capability_is_read() {
+        assert_eq!(compute_capability("ptx_sm86"), Some(86));
+        assert_eq!(compute_capability("ptx_sm90a"), Some(90));
+        assert_eq!(compute_capability("spirv"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Devices that are the same for a step.
+
+use crate::card::DeviceSpec;
+
+/// Groups `items` whose devices have the same kernels, all in their order: on the devices of a group a step
+/// makes the same calls.
+pub fn group_by_kernels<T>(
+    items: impl IntoIterator<Item = T>,
+    device: impl Fn(&T) -> DeviceSpec,
+) -> Vec<Vec<T>> {
+    group_by_key(items, |item| device(item).kernel_group())
+}
+
+/// Groups `items` whose devices have nothing different but their name, all in their order: what is found on
+/// one is so on the others.
+pub fn group_identical<T>(
+    items: impl IntoIterator<Item = T>,
+    device: impl Fn(&T) -> DeviceSpec,
+) -> Vec<Vec<T>> {
+    group_by_key(items, |item| {
+        let mut nameless = device(item);
+        nameless.card.name.clear();
+        nameless
+    })
+}
+
+fn group_by_key<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key_of: impl Fn(&T) -> K,
+) -> Vec<Vec<T>> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key_of(&item);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, items)) => items.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups.into_iter().map(|(_, items)| items).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Bytes, DeviceSpec, Gpu, Runtime};
+
+    #[test]
+    fn a_generation_has_the_same_kernels_whatever_its_memory() {
+        // Compute capabilities 8.6, 7.5, 8.6, 7.5: estimator/data/gpus.csv.
+        let names = ["rtx-3090", "rtx-2080", "rtx-3060", "rtx-2080-ti"];
+        let kinds = super::group_by_kernels(names, |name| {
+            let gpu = Gpu::find(name).expect("in the catalogue");
+            gpu.spec(Runtime::Cuda)
+        });
+        assert_eq!(
+            kinds,
+            [["rtx-3090", "rtx-3060"], ["rtx-2080", "rtx-2080-ti"]]
+        );
+    }
+
+    #[test]
+    fn a_card_by_another_name_is_the_same() {
+        let card = |name: &str, mib| {
+            let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+            let mut spec = unlimited.with_memory(Bytes::mib(mib), Bytes::ZERO);
+            spec.card.name = name.into();
+            spec
+        };
+        let cards = [card("a", 24220), card("b", 24217), card("c", 24220)];
+        assert_eq!(
+            super::group_identical(0..3, |at| cards[*at].clone()),
+            [vec![0, 2], vec![1]]
+        );
+    }
+}

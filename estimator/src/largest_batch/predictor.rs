@@ -1,0 +1,183 @@
+//! Predicts the calls and sizes of a step at any batch, on cards with the same kernels, from recordings.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
+
+use super::scaling::Scaling;
+use super::search::{MAX_PROBES, gallop, stride, strided};
+use crate::card::{DeviceSpec, QueueLag};
+use crate::estimate::Analysis;
+use crate::job::Program;
+use crate::record::{Failure, Recording};
+use crate::replay::{ReplayOutcome, replay};
+use crate::{Bytes, Error, OutOfMemory};
+
+/// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
+#[derive(Debug)]
+pub struct Predictor<'a, P> {
+    program: &'a P,
+    scaling: Arc<Scaling>,
+    /// One of the cards, with as much memory as is ever asked for.
+    unlimited: DeviceSpec,
+    /// The step with one sample, if that can be run; it is when it is asked for.
+    one: OnceLock<Option<Recording>>,
+    /// How it grows with a full queue; learned when it is asked for.
+    full_queue: OnceLock<Option<Scaling>>,
+}
+
+/// The largest batch whose calls, replayed, fit on a card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Samples in it; 0 if not even one fits.
+    pub batch: u64,
+    /// The first that does not fit.
+    pub next: u64,
+    /// What was refused of that, where it was replayed.
+    failure: Option<Failure>,
+}
+
+impl<'a, P: Program> Predictor<'a, P> {
+    /// Learns how `program` grows with the batch on devices with the kernels of `device`; none if the
+    /// calls change with the batch.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn learn(program: &'a P, device: &DeviceSpec) -> Result<Option<Self>, Error> {
+        let scaling = Scaling::of(program, device)?.map(Arc::new);
+        Ok(scaling.map(|scaling| Self::new(program, scaling, device.without_limit())))
+    }
+
+    /// Of `program` on devices with the kernels of `unlimited`, which has no limit, from how it grows.
+    pub fn new(program: &'a P, scaling: Arc<Scaling>, unlimited: DeviceSpec) -> Self {
+        Self {
+            program,
+            scaling,
+            unlimited,
+            one: OnceLock::new(),
+            full_queue: OnceLock::new(),
+        }
+    }
+
+    /// How the step grows.
+    pub fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    /// The largest batch among those that the program accepts that completes on a card like `spec`,
+    /// which has a memory, and the next, as far as the recordings tell: their calls are made again
+    /// of such a card. That is as true as that these are the calls with so many samples; see
+    /// [`Scaling::matches`].
+    ///
+    /// The search takes fewer replays if it is told the [share](Scaling::share) of another card.
+    pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
+        let accepts = |batch| self.program.accepts(batch);
+        let bound = self.scaling.bound(spec);
+        let (start, reach) = match share {
+            Some(share) => ((bound as f64 * share).round() as u64, 1),
+            None => (bound - bound / 32, bound / 32),
+        };
+        let failures: RefCell<HashMap<u64, Option<Failure>>> = RefCell::default();
+        let fits = |batch| {
+            let mut failures = failures.borrow_mut();
+            let failure = failures.entry(batch);
+            let failure = failure.or_insert_with(|| self.outcome(batch, spec).failure);
+            failure.is_none()
+        };
+        let above = bound + 1;
+        let near = |start, reach| {
+            let fits = |batch| Ok::<_, Infallible>(fits(batch));
+            let Ok(found) = gallop(start, reach, above, accepts, fits);
+            found
+        };
+        let larger = |than| {
+            let mut candidates = strided(than + 1, above, MAX_PROBES);
+            candidates.find(|batch| accepts(*batch) && fits(*batch))
+        };
+        // From above: what is too large is refused early, and costs less than what fits.
+        let (mut batch, mut next) = match larger(start) {
+            Some(larger) => near(larger, stride(start + 1, above, MAX_PROBES)),
+            None => near(start, reach.max(1)),
+        };
+        // There can be several such places: with another batch the pools have pages of another
+        // size.
+        while let Some(larger) = larger(next) {
+            (batch, next) = near(larger, 1);
+        }
+        Prediction {
+            batch,
+            next,
+            failure: failures.borrow().get(&next).copied().flatten(),
+        }
+    }
+
+    /// Whether so few samples are known from a recording: as many as were recorded or more, and one,
+    /// which is run for it.
+    pub fn knows(&self, batch: u64) -> bool {
+        batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
+    }
+
+    /// Whether the predictor says that a batch that fits on a device like `spec` fits there with a full
+    /// queue too ([`QueueLag::Full`]); false where it does not know.
+    pub fn fits_full_queue(&self, batch: u64, spec: &DeviceSpec) -> bool {
+        let learn = || {
+            let full_queue = self.unlimited.clone().with_queue_lag(QueueLag::Full);
+            Scaling::of(self.program, &full_queue).ok().flatten()
+        };
+        let scaling = self.full_queue.get_or_init(learn).as_ref();
+        let known = scaling.filter(|scaling| batch >= scaling.recorded());
+        batch == 0
+            || known.is_some_and(|scaling| {
+                let (recording, sizes) = scaling.step(batch);
+                replay(spec, recording, |buffer| sizes[buffer.0 as usize]).completed()
+            })
+    }
+
+    /// What a card like `spec` refuses of the first batch that is predicted not to fit.
+    pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
+        let replayed = || self.outcome(predicted.next, spec).failure;
+        let failure = predicted.failure.or_else(replayed)?;
+        let recording = self.until(predicted.next, failure);
+        Some(Analysis::of(&recording).out_of_memory(&recording, &failure))
+    }
+
+    /// What the step with `batch` samples meets on a card like `spec`.
+    fn outcome(&self, batch: u64, spec: &DeviceSpec) -> ReplayOutcome {
+        let (recording, sizes) = self.step(batch);
+        replay(spec, recording, |buffer| sizes[buffer.0 as usize])
+    }
+
+    /// The recording of a step with `batch` samples that ends in the phase of `failure`.
+    fn until(&self, batch: u64, failure: Failure) -> Recording {
+        let (recording, sizes) = self.step(batch);
+        let mut recording = recording.clone();
+        for (buffer, bytes) in recording.buffers.iter_mut().zip(sizes) {
+            buffer.bytes = bytes;
+        }
+        recording.failure = Some(failure);
+        recording.cut_at_failure();
+        recording
+    }
+
+    /// The calls of the step with `batch` samples, and what each buffer takes, by its id.
+    fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
+        let one = (batch == 1).then(|| self.one()).flatten();
+        match one {
+            Some(one) => (one, one.buffers.iter().map(|buffer| buffer.bytes).collect()),
+            None => self.scaling.step(batch),
+        }
+    }
+
+    /// The step with one sample: kernels may leave out what is wide in the batch, so
+    /// that more samples do not predict it.
+    fn one(&self) -> Option<&Recording> {
+        let run = || {
+            let runs = self.program.accepts(1);
+            let run = runs.then(|| self.program.simulate(1, self.unlimited.clone()));
+            Some(run?.ok()?.recording)
+        };
+        self.one.get_or_init(run).as_ref()
+    }
+}

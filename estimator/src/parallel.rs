@@ -1,0 +1,63 @@
+//! The same work on many things, on every core.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+
+thread_local! {
+    /// Whether this thread is one of those below, of which each core has one.
+    static WORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// `work` on each of `items`, in their order. Within such work on every core, more of it is done by
+/// the same thread.
+pub fn parallel_map<I, R: Send>(items: I, work: impl Fn(I::Item) -> R + Sync) -> Vec<R>
+where
+    I: IntoIterator<IntoIter: ExactSizeIterator + Send>,
+{
+    let items = items.into_iter();
+    if WORKS.get() {
+        return items.map(work).collect();
+    }
+    let count = items.len();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores.min(count);
+    let items = Mutex::new(items.enumerate());
+    let done = Mutex::new(Vec::with_capacity(count));
+    let next = || items.lock().expect("no iterator panicked").next();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                WORKS.set(workers == cores);
+                while let Some((index, item)) = next() {
+                    let result = work(item);
+                    done.lock().expect("no work panicked").push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no work panicked");
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(super::parallel_map(&items, |item| item * 2)[..3], [0, 2, 4]);
+        assert_eq!(super::parallel_map(items.clone(), |item| item), items);
+    }
+
+    #[test]
+    fn work_within_work_is_done_by_the_same_thread() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = super::parallel_map(0..cores, |_| {
+            let within = super::parallel_map(0..8, |_| std::thread::current().id());
+            (std::thread::current().id(), within)
+        });
+        for (thread, within) in threads {
+            assert_eq!(within, [thread; 8]);
+        }
+    }
+}

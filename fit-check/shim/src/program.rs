@@ -1,0 +1,146 @@
+//! The program above: what it runs on, and when enough was seen of it.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl_server::runtime::Runtime;
+use simulated_card::{RunReport, RunConfig, Outcome, Shared, StepCounter};
+
+use crate::HipRuntime;
+use crate::shim::{AmdDevice, Cards, install};
+
+/// How often the watcher looks. A step of the smallest network takes longer.
+const LOOKS: Duration = Duration::from_millis(5);
+
+/// How long calls that the program left behind may take.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+struct Run {
+    run_config: RunConfig,
+    card: Arc<Shared>,
+    over: AtomicBool,
+}
+
+static RUN: OnceLock<Run> = OnceLock::new();
+
+unsafe extern "C" {
+    /// Of the C library: `at_end` is called when the process ends of its own accord.
+    safe fn atexit(at_end: extern "C" fn()) -> c_int;
+    /// Of the C library: the process ends, and nothing is called any more.
+    safe fn _exit(status: c_int) -> !;
+}
+
+/// Puts the card behind the shim, and begins to watch what happens on it.
+///
+/// # Panics
+///
+/// There is no card in the environment: the program was started by somebody else than
+/// `cargo fit-check`, which built it.
+pub fn begin() {
+    static BEGIN: Once = Once::new();
+    BEGIN.call_once(|| {
+        let text = std::env::var(RunConfig::VARIABLE).unwrap_or_default();
+        let run_config = RunConfig::from_text(&text)
+            .expect("built by `cargo fit-check`, this program has a card only when started by it");
+        configure();
+        let card = Shared::new(run_config.device.clone());
+        simulated_card::insert(card.clone());
+        install(Cards {
+            serve: simulated_card::serve,
+            present: simulated_card::present,
+            reads: |shape, strides| {
+                let runtime = RUN.get().map(|run| run.run_config.device.runtime);
+                let runtime = runtime.unwrap_or(simulated_card::Runtime::Cuda);
+                runtime.rules().can_read(shape, strides)
+            },
+        });
+        let run = RUN.get_or_init(|| Run {
+            run_config,
+            card,
+            over: AtomicBool::new(false),
+        });
+        atexit(at_end);
+        std::thread::spawn(|| watch(run));
+    });
+}
+
+/// The user's own configuration of CubeCL, but that nothing is remembered of a card that does not
+/// exist, and that a kernel is timed as often as burn does at least, as in
+/// `estimator/src/card.rs`, since it always takes the same time.
+fn configure() {
+    let mut config = CubeClRuntimeConfig::from_current_dir();
+    config.autotune.disable_cache = true;
+    config.autotune.bench.min_samples = 3;
+    config.autotune.bench.max_samples = 3;
+    CubeClRuntimeConfig::try_set(config);
+}
+
+/// Looks until there are enough steps or no time is left, and then ends the program: nothing
+/// above could be told to stop.
+fn watch(run: &Run) {
+    let until = Instant::now() + Duration::from_secs(run.run_config.seconds);
+    let mut counter = StepCounter::new(run.run_config.steps);
+    loop {
+        std::thread::sleep(LOOKS);
+        let steps = counter.look(&run.card.recorder().recording);
+        match steps {
+            Some(steps) => run.end(Outcome::Steps, steps),
+            None if Instant::now() > until => run.end(Outcome::Time, Vec::new()),
+            None => {}
+        }
+    }
+}
+
+impl Run {
+    fn end(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) {
+        if self.tell(ending, steps) {
+            _exit(0);
+        }
+        // The program ends by itself just now.
+        std::thread::sleep(LAST_CALLS * 2);
+    }
+
+    /// Writes down what happened, if that was not done. Whoever started the program sees from an
+    /// account that is not there that it could not be written.
+    fn tell(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) -> bool {
+        if self.over.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let mut recorder = self.card.recorder();
+        let mut recording = std::mem::take(&mut recorder.recording);
+        // From here on the card stands still: nothing is recorded any more.
+        std::mem::forget(recorder);
+        if let Some(last) = steps.last() {
+            recording.events.truncate(last.end);
+        }
+        let run_report = RunReport {
+            ending,
+            steps,
+            tuned: self.card.tuned(),
+            recording,
+        };
+        if let Err(error) = run_report.write(&self.run_config.run_report) {
+            eprintln!("{}: {error}", self.run_config.run_report.display());
+        }
+        true
+    }
+}
+
+/// The program is over. What it has handed over and the card has not done yet is done first, by a
+/// thread that is still alive.
+extern "C" fn at_end() {
+    let Some(run) = RUN.get().filter(|run| !run.over.load(Ordering::SeqCst)) else {
+        return;
+    };
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        let client = HipRuntime::client(&AmdDevice::new(0));
+        let _ = cubecl_environment::future::block_on(client.sync());
+        let _ = done.send(());
+    });
+    let _ = wait.recv_timeout(LAST_CALLS);
+    run.tell(Outcome::Program, Vec::new());
+}

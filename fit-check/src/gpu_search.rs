@@ -1,0 +1,87 @@
+//! The cards of the catalogue on which a training step fits.
+
+use estimator::{Bytes, Gpu, Runtime, search_devices};
+use model_zoo::{Job, Model};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::report::{GpuName, JobInfo};
+use crate::resolve::Card;
+use crate::step::training_job;
+
+/// The answer of `gpus --fits`.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct FitsReport {
+    /// What was asked.
+    #[serde(flatten)]
+    pub asked: JobInfo,
+    /// Where it fits, the least usable memory first.
+    pub cards: Vec<FittingGpu>,
+    /// The cards for which there is no answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undetermined: Vec<Undetermined>,
+}
+
+/// A card on which a step fits.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct FittingGpu {
+    /// The card.
+    pub gpu: GpuName,
+    /// What to type for it.
+    pub alias: &'static str,
+    /// The number on the box, in GB.
+    pub marketed_gb: f64,
+    /// US list price at launch, where the catalogue has it.
+    pub launch_price_usd: Option<f64>,
+    /// Year of its launch.
+    pub launch_year: Option<u32>,
+    /// The least memory with which the step completes on such a card.
+    pub required_bytes: Bytes,
+    /// What is left over.
+    pub headroom_bytes: i64,
+}
+
+/// A card on which the step went wrong.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Undetermined {
+    /// The card.
+    pub gpu: GpuName,
+    /// What went wrong.
+    pub error: String,
+}
+
+/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, the
+/// least usable memory first, and those on which it went wrong.
+pub fn fitting_gpus<M: Model + Sync>(
+    model: &M,
+    job: &Job,
+    runtime: Runtime,
+) -> (Vec<FittingGpu>, Vec<Undetermined>) {
+    let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
+    let gpus: Vec<_> = driven.map(|gpu| (gpu, Card::of(gpu, runtime))).collect();
+    let devices: Vec<_> = gpus.iter().map(|(_, card)| card.device.clone()).collect();
+    let program = training_job(model, job);
+    let found = search_devices(&program, job.batch as u64, &devices);
+    let mut fitting = Vec::new();
+    let mut undetermined = Vec::new();
+    for ((gpu, card), found) in gpus.iter().zip(found) {
+        match found {
+            Ok(fit) if fit.fits => fitting.push(FittingGpu {
+                gpu: GpuName::new(card),
+                alias: gpu.alias(),
+                marketed_gb: gpu.marketed_gb,
+                launch_price_usd: gpu.launch_price_usd,
+                launch_year: gpu.launch_year,
+                required_bytes: fit.required_bytes,
+                headroom_bytes: card.available().signed_difference(fit.required_bytes),
+            }),
+            Ok(_) => {}
+            Err(error) => undetermined.push(Undetermined {
+                gpu: GpuName::new(card),
+                error: error.to_string().lines().next().unwrap_or_default().into(),
+            }),
+        }
+    }
+    fitting.sort_by_key(|fitting| fitting.gpu.usable_bytes);
+    (fitting, undetermined)
+}

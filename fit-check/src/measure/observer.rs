@@ -1,0 +1,152 @@
+//! Asks the device's pools at the end of every phase.
+
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::kind::Basic;
+use burn::tensor::{Device, Tensor};
+use estimator::pools_of;
+use estimator::record::Pools;
+use estimator::{
+    BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, visit_tensors,
+};
+use model_zoo::{Observer, Phase};
+
+use super::sampler::Sampler;
+use super::{Mark, Purpose, Roles, process};
+use crate::step::estimator_phase;
+
+/// The device could not do what it was given.
+#[derive(Debug)]
+pub(super) struct DeviceFailed(pub String);
+
+/// Follows a training step on a real device.
+pub(super) struct DeviceObserver<F> {
+    device: Device,
+    /// What the pools held before, for another program of this process.
+    before: Pools,
+    step: usize,
+    /// Of each module by name, as it was last reported: what is said of it holds at every
+    /// mark until it is reported anew.
+    modules: HashMap<String, Vec<(TensorBuffer, Purpose)>>,
+    /// Of gradients and inputs, for the next mark.
+    named: Vec<(TensorBuffer, Purpose)>,
+    /// What the program holds at the next mark and would read: the loss, gradients, modules.
+    results: Vec<BufferHandle>,
+    sampler: Option<Sampler>,
+    whole: Box<dyn Fn() -> Option<Bytes>>,
+    tell: F,
+}
+
+impl<F: FnMut(Mark)> DeviceObserver<F> {
+    /// Tells `tell` of every phase on `device`, whose pools held `before` already; what goes on within them too if `sampled`;
+    /// `whole` is in use on the whole device, where that is known.
+    pub(super) fn new(
+        device: Device,
+        before: Pools,
+        sampled: bool,
+        whole: impl Fn() -> Option<Bytes> + 'static,
+        tell: F,
+    ) -> Self {
+        Self {
+            before,
+            step: 0,
+            modules: HashMap::new(),
+            named: Vec::new(),
+            results: Vec::new(),
+            sampler: sampled.then(|| Sampler::new(device.clone())),
+            whole: Box::new(whole),
+            device,
+            tell,
+        }
+    }
+
+    /// Bytes of the buffers that have a name.
+    fn said(&mut self) -> Roles {
+        let of_modules = self.modules.values().flatten().copied();
+        let named = of_modules.chain(self.named.drain(..));
+        Roles::of(named.map(|(buffer, purpose)| (buffer, purpose, buffer.bytes)))
+    }
+}
+
+impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
+    type Stop = DeviceFailed;
+
+    fn module<M: Module>(&mut self, name: &str, module: &M) {
+        let mut roles = Vec::new();
+        let results = &mut self.results;
+        visit_tensors(name, module, |tensor| {
+            let role = match tensor.kind {
+                TensorKind::Statistic => Purpose::Statistic,
+                TensorKind::Trainable | TensorKind::Frozen => Purpose::Parameter,
+            };
+            roles.extend(tensor.handle.iter().map(|handle| (handle.buffer(), role)));
+            results.extend(tensor.handle);
+        });
+        self.modules.insert(name.to_string(), roles);
+    }
+
+    fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
+        struct Walk<'a, F> {
+            watch: &'a mut DeviceObserver<F>,
+            gradients: &'a GradientsParams,
+        }
+        impl<F: FnMut(Mark)> ModuleVisitor for Walk<'_, F> {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let id: ParamId = param.id;
+                let gradient = self.gradients.get::<D>(id);
+                let handle = gradient.and_then(|gradient| handle_of(&gradient));
+                if let Some(handle) = handle {
+                    self.watch.named.push((handle.buffer(), Purpose::Gradient));
+                    self.watch.results.push(handle);
+                }
+            }
+        }
+        module.visit(&mut Walk {
+            watch: self,
+            gradients,
+        });
+    }
+
+    fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
+        let handle = handle_of(tensor);
+        self.named
+            .extend(handle.map(|handle| (handle.buffer(), Purpose::Input)));
+    }
+
+    fn loss(&mut self, loss: &Tensor<1>) {
+        self.results.extend(handle_of(loss));
+    }
+
+    fn end(&mut self, phase: Phase) -> Result<(), DeviceFailed> {
+        let synced = self.device.sync();
+        synced.map_err(|error| DeviceFailed(error.to_string()))?;
+        let pools = pools_of(&self.device);
+        let pools = Pools {
+            allocations: pools.allocations.saturating_sub(self.before.allocations),
+            in_use: pools.in_use.saturating_sub(self.before.in_use),
+            reserved: pools.reserved.saturating_sub(self.before.reserved),
+        };
+        // A runtime that was refused memory goes on all the same, and what the pools then say is of
+        // no step: only what depends on the refused buffer knows.
+        check_written(&std::mem::take(&mut self.results)).map_err(DeviceFailed)?;
+        let said = self.said();
+        (self.tell)(Mark {
+            phase: estimator_phase(phase),
+            step: self.step,
+            pools,
+            said,
+            sampled: self
+                .sampler
+                .as_ref()
+                .map(|sampler| sampler.take(pools.in_use)),
+            process: process::memory(),
+            device: (self.whole)(),
+        });
+        if phase == Phase::Optimizer {
+            self.step += 1;
+        }
+        Ok(())
+    }
+}

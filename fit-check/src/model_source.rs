@@ -1,0 +1,189 @@
+//! Models that are not of the zoo: what a path on the command line leads to.
+
+mod checkpoint;
+mod comparison;
+mod header;
+mod model_files;
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use burn::tensor::{Device, FloatDType};
+use estimator::{DeviceSpec, Runtime, Tuning, simulate};
+use model_zoo::{
+    ConfigModel, Error, Job, Model, Observer, Recipe, TinyModel, Variant, Weights,
+    published_tensors,
+};
+
+pub use checkpoint::{Checkpoint, StoredTensor, Sum};
+pub use comparison::{Comparison, Confidence};
+pub use model_files::is_path;
+
+use self::model_files::ModelFiles;
+use crate::user_error::{UserError, either};
+
+/// What is to be trained.
+#[derive(Clone, Debug)]
+pub enum AnyModel {
+    /// A published network.
+    Published(Box<Variant>),
+    /// A network of the zoo made small.
+    TinyModel(Box<TinyModel>),
+    /// A network whose dimensions a `config.json` gives.
+    ConfigModel(Box<ConfigModel>),
+    /// Weights of which no more is known than their names and shapes.
+    Weights(Weights),
+}
+
+impl Model for AnyModel {
+    fn name(&self) -> &str {
+        match self {
+            Self::Published(variant) => variant.name(),
+            Self::TinyModel(network) => network.name(),
+            Self::ConfigModel(network) => network.name(),
+            Self::Weights(weights) => weights.name(),
+        }
+    }
+
+    fn recipe(&self) -> Recipe {
+        match self {
+            Self::Published(variant) => variant.recipe(),
+            Self::TinyModel(network) => network.recipe(),
+            Self::ConfigModel(network) => network.recipe(),
+            Self::Weights(weights) => weights.recipe(),
+        }
+    }
+
+    fn file(&self) -> Option<&'static str> {
+        match self {
+            Self::Published(variant) => Model::file(&**variant),
+            Self::TinyModel(network) => network.file(),
+            Self::ConfigModel(network) => network.file(),
+            Self::Weights(weights) => weights.file(),
+        }
+    }
+
+    fn published(&self) -> Option<&'static str> {
+        match self {
+            Self::Published(variant) => variant.published(),
+            Self::TinyModel(network) => network.published(),
+            Self::ConfigModel(network) => network.published(),
+            Self::Weights(weights) => weights.published(),
+        }
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        match self {
+            Self::Published(variant) => variant.check(job),
+            Self::TinyModel(network) => network.check(job),
+            Self::ConfigModel(network) => network.check(job),
+            Self::Weights(weights) => weights.check(job),
+        }
+    }
+
+    fn train<W: Observer>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        observer: &mut W,
+    ) -> Result<(), W::Stop> {
+        match self {
+            Self::Published(variant) => variant.train(job, device, steps, observer),
+            Self::TinyModel(network) => network.train(job, device, steps, observer),
+            Self::ConfigModel(network) => network.train(job, device, steps, observer),
+            Self::Weights(weights) => weights.train(job, device, steps, observer),
+        }
+    }
+}
+
+/// What is known of a model beside its training step.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The weights file, if there is one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Why its configuration was of no use, if there is one.
+    pub unsupported: Option<String>,
+    /// What is published about it, if it is of the zoo.
+    pub published: Option<Box<Variant>>,
+}
+
+/// The model that `name` means: a path, or a model of the zoo.
+///
+/// # Errors
+///
+/// There is no such model, or its files cannot be read.
+pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
+    if !is_path(name) {
+        if let Some(network) = model_zoo::find_tiny(name) {
+            return Ok((AnyModel::TinyModel(Box::new(network)), Origin::default()));
+        }
+        let variant = Box::new(model_zoo::find(name)?);
+        let origin = Origin {
+            published: Some(variant.clone()),
+            ..Origin::default()
+        };
+        return Ok((AnyModel::Published(variant), origin));
+    }
+    let place = ModelFiles::find(Path::new(name))?;
+    let checkpoint = match place.weights.as_slice() {
+        [] => None,
+        files => Some(Checkpoint::read(files)?),
+    };
+    let unsupported = match &place.config {
+        None => None,
+        Some(path) => match ConfigModel::read(&place.name, &model_files::read_config(path)?) {
+            Ok(network) => {
+                let origin = Origin {
+                    checkpoint,
+                    ..Origin::default()
+                };
+                return Ok((AnyModel::ConfigModel(Box::new(network)), origin));
+            }
+            Err(Error::Unsupported { what, supported }) if checkpoint.is_some() => Some(format!(
+                "{} has {what}, which is not supported: supported is {}",
+                path.display(),
+                either(&supported)
+            )),
+            Err(error) => return Err(UserError::from(error).of(path)),
+        },
+    };
+    let Some(checkpoint) = checkpoint else {
+        return Err(model_files::nothing_in(Path::new(name)));
+    };
+    let weights = Weights::new(&place.name, checkpoint.weight_tensors());
+    let origin = Origin {
+        checkpoint: Some(checkpoint),
+        unsupported,
+        published: None,
+    };
+    Ok((AnyModel::Weights(weights), origin))
+}
+
+/// How the file that the model comes from agrees with its network as `job` builds it.
+///
+/// # Errors
+///
+/// The network cannot be built.
+pub fn compare(
+    subject: &AnyModel,
+    origin: &Origin,
+    job: &Job,
+) -> Result<Option<Comparison>, UserError> {
+    let AnyModel::ConfigModel(network) = subject else {
+        return Ok(None);
+    };
+    let Some(checkpoint) = &origin.checkpoint else {
+        return Ok(Some(Comparison::without_weights()));
+    };
+    // Nothing is trained, so there is nothing to tune.
+    let card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    let published = OnceLock::new();
+    simulate(card, FloatDType::F32, |run| {
+        published.get_or_init(|| published_tensors(&**network, job, &run.device()));
+        Ok(())
+    })?;
+    Ok(published
+        .get()
+        .map(|published| Comparison::of(published, checkpoint)))
+}

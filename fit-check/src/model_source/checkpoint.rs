@@ -1,0 +1,141 @@
+//! The tensors of a model's weights files, read off their headers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use estimator::Bytes;
+use model_zoo::WeightTensor;
+use safetensors::Dtype;
+
+use super::header;
+use super::model_files::unreadable;
+use crate::user_error::UserError;
+
+/// A tensor of a weights file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTensor {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its shape.
+    pub shape: Vec<usize>,
+}
+
+impl StoredTensor {
+    /// Elements in it; a header that was read has no more than 64 bits can count.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().map(|&side| side as u64).product()
+    }
+
+    /// Bytes of them in the file.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)
+    }
+}
+
+/// Tensors, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// How many there are.
+    pub tensors: u64,
+    /// Elements of all of them.
+    pub elements: u64,
+    /// Bytes of them in the file.
+    pub bytes: Bytes,
+}
+
+/// All tensors of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// File by file, in the order in which they lie there.
+    pub tensors: Vec<StoredTensor>,
+}
+
+impl Checkpoint {
+    /// The tensors of `files`, of which only the headers are read.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or two of them hold a tensor of the same name.
+    pub fn read(files: &[PathBuf]) -> Result<Self, UserError> {
+        let mut tensors = Vec::new();
+        for file in files {
+            tensors.extend(header::read(file)?);
+            if tensors.len() > header::MOST_TENSORS {
+                let why = format!(
+                    "with it the model has more than {} tensors",
+                    header::MOST_TENSORS
+                );
+                return Err(unreadable(file, &why));
+            }
+        }
+        let elements = |tensor: &StoredTensor| tensor.elements();
+        if let ([.., last], 0) = (files, tensors.iter().map(elements).max().unwrap_or(0)) {
+            return Err(unreadable(last, "there are no values in it"));
+        }
+        let mut names: Vec<_> = tensors.iter().map(|tensor| &tensor.name).collect();
+        names.sort();
+        if let (Some(pair), [.., last]) = (names.windows(2).find(|p| p[0] == p[1]), files) {
+            let why = format!("`{}` is in an earlier part too", pair[0]);
+            return Err(unreadable(last, &why));
+        }
+        Ok(Self { tensors })
+    }
+
+    /// The tensors by the type of their elements.
+    pub fn by_dtype(&self) -> Vec<(String, Sum)> {
+        self.by(|tensor| tensor.dtype.to_string())
+    }
+
+    /// The tensors by the first part of their names, or by the first two where all but a few
+    /// share the first, as `model.` in the files of transformers.
+    pub fn by_module(&self) -> Vec<(String, Sum)> {
+        let first = self.by(|tensor| beginning(&tensor.name, 1));
+        match first.len() {
+            0..=2 => self.by(|tensor| beginning(&tensor.name, 2)),
+            _ => first,
+        }
+    }
+
+    fn by(&self, key: impl Fn(&StoredTensor) -> String) -> Vec<(String, Sum)> {
+        let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+        for tensor in &self.tensors {
+            let sum = sums.entry(key(tensor)).or_default();
+            sum.tensors += 1;
+            sum.elements += tensor.elements();
+            sum.bytes += tensor.bytes();
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes));
+        sums
+    }
+
+    /// As the zoo takes them.
+    pub(super) fn weight_tensors(&self) -> Vec<WeightTensor> {
+        let tensors = self.tensors.iter().map(|tensor| WeightTensor {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+        });
+        tensors.collect()
+    }
+}
+
+/// The first `parts` of `name`; the last part is the tensor itself.
+fn beginning(name: &str, parts: usize) -> String {
+    let all: Vec<_> = name.split('.').collect();
+    let parts = parts.min(all.len().saturating_sub(1)).max(1);
+    all[..parts].join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_the_beginnings_of_names() {
+        assert_eq!(beginning("model.layers.0.weight", 2), "model.layers");
+        assert_eq!(beginning("wte.weight", 2), "wte");
+        assert_eq!(beginning("bias", 1), "bias");
+    }
+}

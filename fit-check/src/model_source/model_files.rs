@@ -1,0 +1,214 @@
+//! Which files a path leads to.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::user_error::{UserError, printable};
+
+/// Larger than any `config.json`: the 21,843 classes of ImageNet-21k, each with its label in two
+/// tables, need less than 5 MB at 100 bytes a line.
+const LONGEST_CONFIG: u64 = 8 << 20;
+/// Larger than any index: the 90,000 tensors of DeepSeek-V3 need 9 MB at 100 bytes a line.
+const LONGEST_INDEX: u64 = 16 << 20;
+/// More than any model has: DeepSeek-V3 has 163 (`model-00001-of-000163.safetensors`).
+const MOST_FILES: usize = 1_000;
+
+const INDEX: &str = "model.safetensors.index.json";
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+
+/// The files of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ModelFiles {
+    /// What people call the model.
+    pub name: String,
+    /// Files with its weights; none if only its configuration was named.
+    pub weights: Vec<PathBuf>,
+    /// Its configuration.
+    pub config: Option<PathBuf>,
+}
+
+/// Whether `text` is a path and not the name of a model of the zoo, of which none has a
+/// separator or one of these endings.
+pub fn is_path(text: &str) -> bool {
+    text.contains(std::path::is_separator)
+        || text == "."
+        || text == ".."
+        || text.ends_with(".safetensors")
+        || text.ends_with(".json")
+        || (!is_of_the_zoo(text) && Path::new(text).exists())
+}
+
+fn is_of_the_zoo(name: &str) -> bool {
+    model_zoo::find(name).is_ok() || model_zoo::find_tiny(name).is_some()
+}
+
+impl ModelFiles {
+    /// The files of the model at `path`.
+    pub fn find(path: &Path) -> Result<Self, UserError> {
+        let kind = fs::metadata(path).map_err(|error| unreadable(path, &error.to_string()))?;
+        let name = name(path);
+        if kind.is_dir() {
+            return Self::in_folder(name, path);
+        }
+        let text = path.to_string_lossy();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if text.ends_with(".index.json") {
+            return Ok(Self {
+                name,
+                weights: shards(path)?,
+                config: existing(folder, CONFIG),
+            });
+        }
+        if text.ends_with(".json") {
+            return Ok(Self {
+                name,
+                weights: Vec::new(),
+                config: Some(path.into()),
+            });
+        }
+        Ok(Self {
+            name,
+            weights: vec![path.into()],
+            config: existing(folder, CONFIG),
+        })
+    }
+
+    fn in_folder(name: String, folder: &Path) -> Result<Self, UserError> {
+        let weights = match (existing(folder, INDEX), existing(folder, WEIGHTS)) {
+            (Some(index), _) => shards(&index)?,
+            (None, Some(file)) => vec![file],
+            (None, None) => only_weights(folder)?,
+        };
+        let config = existing(folder, CONFIG);
+        if weights.is_empty() && config.is_none() {
+            return Err(nothing_in(folder));
+        }
+        Ok(Self {
+            name,
+            weights,
+            config,
+        })
+    }
+}
+
+/// The error for a path that leads to no model.
+pub(super) fn nothing_in(path: &Path) -> UserError {
+    UserError::new(format!("there is no model in {}", path.display())).hint(format!(
+        "a model is {WEIGHTS}, {INDEX} with its parts, or {CONFIG}"
+    ))
+}
+
+/// The error for a file that cannot be read.
+pub(super) fn unreadable(path: &Path, why: &str) -> UserError {
+    UserError::new(format!("cannot read {}: {why}", path.display())).hint(
+        "a path leads to a .safetensors file, its index, a config.json, or a folder with them; \
+         `fit-check models` lists what needs no file",
+    )
+}
+
+/// The text of the configuration at `path`.
+pub(super) fn read_config(path: &Path) -> Result<String, UserError> {
+    read_text(path, LONGEST_CONFIG)
+}
+
+/// `file` in `folder`, if it is there.
+fn existing(folder: &Path, file: &str) -> Option<PathBuf> {
+    let path = folder.join(file);
+    path.exists().then_some(path)
+}
+
+/// The only weights file of `folder`, if there is one.
+fn only_weights(folder: &Path) -> Result<Vec<PathBuf>, UserError> {
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error.to_string()))?;
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path
+            .extension()
+            .is_some_and(|ending| ending == "safetensors")
+        {
+            found.push(path);
+        }
+        if found.len() > 1 {
+            return Err(UserError::new(format!(
+                "there are several weights files in {} and no {INDEX}",
+                folder.display()
+            ))
+            .hint("name one of them"));
+        }
+    }
+    Ok(found)
+}
+
+/// The files that the index at `path` names.
+fn shards(path: &Path) -> Result<Vec<PathBuf>, UserError> {
+    /// What matters of an index.
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: std::collections::BTreeMap<String, String>,
+    }
+    let text = read_text(path, LONGEST_INDEX)?;
+    let index: Index =
+        serde_json::from_str(&text).map_err(|error| unreadable(path, &error.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut files: Vec<_> = index.weight_map.into_values().collect();
+    files.sort();
+    files.dedup();
+    if files.is_empty() || files.len() > MOST_FILES {
+        let why = format!("it names {} files, not 1 to {MOST_FILES}", files.len());
+        return Err(unreadable(path, &why));
+    }
+    files
+        .into_iter()
+        .map(|file| match Path::new(&file).file_name() {
+            Some(plain) if plain == file.as_str() => Ok(folder.join(file)),
+            _ => Err(unreadable(path, "it names a file outside its own folder")),
+        })
+        .collect()
+}
+
+/// The text of the regular file at `path`, which may have `longest` bytes.
+fn read_text(path: &Path, longest: u64) -> Result<String, UserError> {
+    let (mut file, length) = open(path)?;
+    if length > longest {
+        let why = format!("it has {length} bytes, more than {longest}");
+        return Err(unreadable(path, &why));
+    }
+    let mut text = String::new();
+    match file.by_ref().take(longest).read_to_string(&mut text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(unreadable(path, &error.to_string())),
+    }
+}
+
+/// The regular file at `path` and its length. A device or a pipe could be read for ever.
+pub(super) fn open(path: &Path) -> Result<(fs::File, u64), UserError> {
+    let io = |error: std::io::Error| unreadable(path, &error.to_string());
+    let kind = fs::metadata(path).map_err(io)?;
+    if !kind.is_file() {
+        return Err(unreadable(path, "it is no regular file"));
+    }
+    Ok((fs::File::open(path).map_err(io)?, kind.len()))
+}
+
+/// What people call the model at `path`: the name of its folder or file.
+fn name(path: &Path) -> String {
+    let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let named_by_folder = [WEIGHTS, INDEX, CONFIG]
+        .iter()
+        .any(|usual| absolute.ends_with(usual));
+    let named = match absolute.parent() {
+        Some(folder) if named_by_folder => folder,
+        _ => &absolute,
+    };
+    let name = named.file_name().unwrap_or(named.as_os_str());
+    let name = printable(&name.to_string_lossy());
+    let short = [".safetensors", ".json"]
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending));
+    short.unwrap_or(&name).into()
+}

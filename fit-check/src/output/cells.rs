@@ -1,0 +1,173 @@
+//! Tables of typed cells. Every format shows the same cells: terminal, Markdown and HTML as people read
+//! them, CSV as numbers.
+
+use std::borrow::Cow;
+
+use estimator::Bytes;
+
+use super::terminal::grouped;
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What it shows; empty if that is plain.
+    pub title: String,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Rows of one cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The name for people.
+    pub name: Cow<'static, str>,
+    /// The name in CSV, with the unit of its numbers.
+    pub csv_name: Cow<'static, str>,
+}
+
+/// A column called `name`; in CSV `csv_name`, which ends with the unit of its numbers.
+pub fn column(
+    name: impl Into<Cow<'static, str>>,
+    csv_name: impl Into<Cow<'static, str>>,
+) -> Column {
+    Column {
+        name: name.into(),
+        csv_name: csv_name.into(),
+    }
+}
+
+/// A value in a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A number of things.
+    Count(u64),
+    /// Memory, which people read in the unit that fits.
+    Bytes(Bytes),
+    /// Memory that people read to the byte.
+    ExactBytes(Bytes),
+    /// A difference of memory.
+    Difference(i64),
+    /// A number with decimals, and the unit that people read after it.
+    Decimal(f64, &'static str),
+    /// Yes or no.
+    Flag(bool),
+    /// There is no value.
+    Missing,
+}
+
+impl Cell {
+    /// How people read it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Count(count) => grouped(*count),
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::ExactBytes(bytes) => grouped(bytes.0),
+            Self::Difference(0) => "the same".into(),
+            Self::Difference(bytes) => {
+                let sign = if *bytes < 0 { "-" } else { "+" };
+                format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+            }
+            Self::Decimal(number, unit) => format!("{number} {unit}"),
+            Self::Flag(true) => "yes".into(),
+            Self::Flag(false) => "no".into(),
+            Self::Missing => "-".into(),
+        }
+    }
+
+    /// How programs read it: numbers without units, separators and rounding; nothing for a missing value.
+    pub fn csv(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Count(count) => count.to_string(),
+            Self::Bytes(bytes) | Self::ExactBytes(bytes) => bytes.0.to_string(),
+            Self::Difference(bytes) => bytes.to_string(),
+            Self::Decimal(number, _) => number.to_string(),
+            Self::Flag(flag) => flag.to_string(),
+            Self::Missing => String::new(),
+        }
+    }
+
+    /// Whether columns of such cells are aligned to the right.
+    pub fn is_number(&self) -> bool {
+        !matches!(self, Self::Text(_) | Self::Flag(_))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Cow<'_, str>> for Cell {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+impl From<Bytes> for Cell {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<bool> for Cell {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Missing, Into::into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_units_and_programs_read_numbers() {
+        let memory = Cell::from(Bytes::mib(3));
+        assert_eq!(
+            (memory.text().as_str(), memory.csv().as_str()),
+            ("3.00 MiB", "3145728")
+        );
+        let count = Cell::from(25_557_032_u64);
+        assert_eq!(
+            (count.text().as_str(), count.csv().as_str()),
+            ("25,557,032", "25557032")
+        );
+        let none = Cell::from(None::<Bytes>);
+        assert_eq!((none.text().as_str(), none.csv().as_str()), ("-", ""));
+        let less = Cell::Difference(-1024);
+        assert_eq!(
+            (less.text().as_str(), less.csv().as_str()),
+            ("-1.00 KiB", "-1024")
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! The answer of `estimate`.
+
+use std::fmt::Write;
+
+use estimator::{Breakdown, Bytes, Category, Choice, LayerMemory};
+use strum::IntoEnumIterator;
+
+use super::advice;
+use super::job_lines::{assumptions, headline, verdict_line};
+use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled};
+use super::{Cell, Report, Table, column};
+use crate::report::EstimateReport;
+
+fn breakdown(at_peak: &Breakdown) -> String {
+    let total = at_peak.total().as_f64().max(1.0);
+    let mut lines = String::new();
+    for category in Category::iter() {
+        let bytes = at_peak[category];
+        if bytes.0 == 0 {
+            continue;
+        }
+        let share = bytes.as_f64() / total;
+        let _ = writeln!(
+            lines,
+            "  {:<12} {:>10}  {:>5.1} %  {}",
+            category.to_string(),
+            bytes.to_string(),
+            share * 100.0,
+            bar(share, 30)
+        );
+    }
+    lines
+}
+
+/// One of the figures that an estimate ends in.
+pub(crate) struct Figure {
+    /// What it is called.
+    pub name: &'static str,
+    /// How much it is.
+    pub bytes: Bytes,
+    /// What it means.
+    pub meaning: String,
+}
+
+/// The figures of `report`, the one to go by first.
+pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
+    let peak = &report.peak;
+    let figure = |name, bytes, meaning: String| Figure {
+        name,
+        bytes,
+        meaning,
+    };
+    let mut figures = vec![
+        figure(
+            "required",
+            peak.required_bytes,
+            "the least memory with which the step completes".into(),
+        ),
+        figure(
+            "reserved",
+            peak.reserved_bytes,
+            "held by burn's pools where there is room".into(),
+        ),
+    ];
+    if report.overhead_bytes.0 > 0 {
+        let overhead = report.overhead_bytes;
+        figures.push(figure(
+            "device",
+            peak.device_bytes,
+            format!("the whole device then: with {overhead} for the process"),
+        ));
+    }
+    let mut live = format!("in use at the peak: {} phase", peak.phase);
+    for (what, name) in [("layer", &peak.layer), ("kernel", &peak.kernel)] {
+        if let Some(name) = name {
+            let _ = write!(live, ", {what} {name}");
+        }
+    }
+    if let Some(first) = &report.first_run {
+        figures.push(figure(
+            "first run",
+            first.reserved_bytes,
+            "reserved in the first run, where kernels are tuned, with room for it".into(),
+        ));
+    }
+    figures.push(figure("live", peak.live_bytes, live));
+    if let Some(range) = &report.range {
+        figures.push(figure(
+            "from",
+            range.least_bytes,
+            format!(
+                "to {} in use at the peak, whichever kernels burn's tuner prefers",
+                range.most_bytes
+            ),
+        ));
+    }
+    figures
+}
+
+impl EstimateReport {
+    /// The page, with the table of layers if `layers`.
+    fn full_page(&self, layers: bool) -> String {
+        let mut page = format!("{}\n\n", headline(&self.asked));
+        let verdicts = self.verdicts();
+        for verdict in verdicts {
+            let _ = writeln!(page, "  {}", verdict_line(verdict));
+        }
+        if !verdicts.is_empty() {
+            page.push('\n');
+        }
+        for (index, figure) in figures(self).iter().enumerate() {
+            let amount = format!("{:<9} {:>10}", figure.name, figure.bytes.to_string());
+            let amount = match index {
+                0 => styled(TITLE, amount),
+                _ => amount,
+            };
+            let _ = writeln!(page, "  {amount}  {}", figure.meaning);
+        }
+        page.push('\n');
+        page += &breakdown(&self.at_peak);
+        let parameters = &self.parameters;
+        let _ = write!(
+            page,
+            "\n  {} trainable parameters in {} tensors",
+            grouped(parameters.trainable),
+            parameters.tensors
+        );
+        if parameters.frozen > 0 {
+            let all = parameters.trainable + parameters.frozen;
+            let share = 100.0 * parameters.trainable as f64 / all as f64;
+            let frozen = grouped(parameters.frozen);
+            let _ = write!(page, ", {frozen} frozen ({share:.3} % are trained)");
+        }
+        if parameters.buffers > 0 {
+            let _ = write!(
+                page,
+                ", {} in running statistics",
+                grouped(parameters.buffers)
+            );
+        }
+        let _ = writeln!(page, "\n  {}", styled(FAINT, assumptions(&self.asked)));
+        if let Some(kernels) = &self.kernels {
+            page.push('\n');
+            page += &columns(&kernel_table(kernels));
+        }
+        if layers {
+            page.push('\n');
+            if self.layers_unfused {
+                page +=
+                    "  without fusion, since a fused kernel computes several layers at once:\n\n";
+            }
+            page += &columns(&layer_table(&self.layers));
+        }
+        page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
+        page
+    }
+}
+
+fn layer_table(layers: &[LayerMemory]) -> Table {
+    let rows = layers.iter().map(|layer| {
+        vec![
+            layer.path.clone().into(),
+            layer.kind.clone().into(),
+            layer.parameter_bytes.into(),
+            layer.activation_bytes.into(),
+            layer.gradient_bytes.into(),
+            layer.optimizer_bytes.into(),
+        ]
+    });
+    Table {
+        title: "Layers".into(),
+        columns: vec![
+            column("layer", "layer"),
+            column("kind", "kind"),
+            column("parameters", "parameters_bytes"),
+            column("activations", "activations_bytes"),
+            column("gradients", "gradients_bytes"),
+            column("optimizer", "optimizer_bytes"),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn kernel_table(kernels: &[Choice]) -> Table {
+    let rows = kernels.iter().map(|choice| {
+        vec![
+            choice.result_bytes.into(),
+            choice.scratch_bytes.into(),
+            choice.least_scratch_bytes.into(),
+            choice.most_scratch_bytes.into(),
+            choice.chosen.clone().into(),
+            choice.operation.clone().into(),
+        ]
+    });
+    Table {
+        title: "Kernels that burn's tuner chose".into(),
+        columns: vec![
+            column("result", "result_bytes"),
+            column("scratch", "scratch_bytes"),
+            column("least", "least_scratch_bytes"),
+            column("most", "most_scratch_bytes"),
+            column("chosen", "chosen"),
+            column("operation", "operation"),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+/// An estimate with its layers.
+pub struct WithLayers<'a>(pub &'a EstimateReport);
+
+impl serde::Serialize for WithLayers<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl Report for WithLayers<'_> {
+    fn terminal(&self) -> String {
+        self.0.full_page(true)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = self.0.tables();
+        tables.push(layer_table(&self.0.layers));
+        tables
+    }
+
+    /// The layers: they were asked for.
+    fn csv(&self) -> Table {
+        layer_table(&self.0.layers)
+    }
+}
+
+impl Report for EstimateReport {
+    fn terminal(&self) -> String {
+        self.full_page(false)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let peak = &self.peak;
+        let asked = &self.asked;
+        let mut cells: Vec<(&'static str, &'static str, Cell)> = vec![
+            ("model", "model", asked.model.clone().into()),
+            ("batch", "batch", asked.batch.into()),
+            ("precision", "precision", asked.precision.to_string().into()),
+            ("optimizer", "optimizer", asked.optimizer.to_string().into()),
+            ("runtime", "runtime", asked.runtime.to_string().into()),
+            ("required", "required_bytes", peak.required_bytes.into()),
+            ("reserved", "reserved_bytes", peak.reserved_bytes.into()),
+            ("device", "device_bytes", peak.device_bytes.into()),
+            ("live", "live_bytes", peak.live_bytes.into()),
+        ];
+        for category in Category::iter() {
+            let (name, csv_name) = category_column(category);
+            cells.push((name, csv_name, self.at_peak[category].into()));
+        }
+        if let Some(verdict) = &self.verdict {
+            cells.push(("gpu", "gpu", verdict.gpu.name.clone().into()));
+            cells.push(("fits", "fits", verdict.fits.into()));
+            let headroom = Cell::Difference(verdict.headroom_bytes);
+            cells.push(("headroom", "headroom_bytes", headroom));
+        }
+        let columns = cells
+            .iter()
+            .map(|(name, csv_name, _)| column(*name, *csv_name));
+        let table = Table {
+            title: String::new(),
+            columns: columns.collect(),
+            rows: vec![cells.iter().map(|(_, _, cell)| cell.clone()).collect()],
+        };
+        let advice = self.advice.iter().map(advice::table);
+        std::iter::once(table).chain(advice).collect()
+    }
+}
+
+/// The names of a category's column, for people and in CSV.
+fn category_column(category: Category) -> (&'static str, &'static str) {
+    match category {
+        Category::Parameters => ("parameters", "parameters_bytes"),
+        Category::Gradients => ("gradients", "gradients_bytes"),
+        Category::Optimizer => ("optimizer", "optimizer_bytes"),
+        Category::Activations => ("activations", "activations_bytes"),
+        Category::Temporaries => ("temporaries", "temporaries_bytes"),
+        Category::Inputs => ("inputs", "inputs_bytes"),
+        Category::Buffers => ("buffers", "buffers_bytes"),
+    }
+}

@@ -1,0 +1,122 @@
+//! Lines about a job that several answers have: what it is, which burn it speaks of, whether it fits.
+
+use estimator::Bytes;
+use model_zoo::BaseFormat;
+
+use super::comparison::lines;
+use super::terminal::{BAD, GOOD, TITLE, grouped, styled};
+use crate::input_options::SIZES;
+use crate::report::{JobInfo, Verdict};
+
+/// `resnet-50, batch 32, 3x224x224, fp32, adam`
+pub(crate) fn headline(asked: &JobInfo) -> String {
+    let mut parts = vec![styled(TITLE, &asked.model)];
+    if let Some(batch) = asked.batch {
+        let tokens = asked.tokens.map(|tokens| tokens as u64);
+        parts.push(format!("batch {batch}{}", in_tokens(tokens)));
+    }
+    if asked.accumulate > 1 {
+        parts.push(format!("x {} accumulated", asked.accumulate));
+    }
+    for option in SIZES.iter().filter(|option| option.is_in_headline) {
+        let unit = if option.size.is_image() {
+            " px"
+        } else {
+            option.unit
+        };
+        let value = asked.input.get(option.size);
+        parts.extend(value.map(|value| format!("{value}{unit}")));
+    }
+    parts.push(asked.precision.to_string());
+    parts.push(asked.optimizer.to_string());
+    if asked.checkpointing {
+        parts.push("checkpointing".into());
+    }
+    if let Some(lora) = &asked.lora {
+        let base = match lora.base {
+            BaseFormat::Dense => String::new(),
+            base => format!(" over {base} weights"),
+        };
+        let targets = lora.targets.join(",");
+        parts.push(format!("LoRA of rank {} on {targets}{base}", lora.rank));
+    }
+    if !asked.freeze.is_empty() {
+        parts.push(format!("{} frozen", asked.freeze.join(", ")));
+    }
+    parts.join(", ")
+}
+
+/// ` (3,136 tokens)` after a batch of samples that are made of tokens.
+pub(super) fn in_tokens(tokens: Option<u64>) -> String {
+    let tokens = tokens.map(|tokens| format!(" ({} tokens)", grouped(tokens)));
+    tokens.unwrap_or_default()
+}
+
+/// `burn 0.22.1 on cuda, fusion off, autotune off`
+pub(crate) fn burn(asked: &JobInfo) -> String {
+    format!(
+        "burn {} on {}, {}",
+        asked.burn.version,
+        asked.runtime,
+        asked.burn.switches()
+    )
+}
+
+pub(super) fn assumptions(asked: &JobInfo) -> String {
+    let burn = format!("{}; one optimizer step after the first", burn(asked));
+    match &asked.weights {
+        Some(comparison) => format!("{burn}\n{}", lines(comparison)),
+        None => burn,
+    }
+}
+
+fn difference(bytes: i64) -> String {
+    Bytes(bytes.unsigned_abs()).to_string()
+}
+
+/// `fits on A10, 3.2 GiB to spare`
+pub(crate) fn verdict_line(verdict: &Verdict) -> String {
+    let name = &verdict.gpu.name;
+    let line = fits_line(verdict, name);
+    match verdict.lag_fits {
+        Some(false) => format!(
+            "{line}\n  {}: where the device's thread is behind the program, the pools take more pages, and it does not fit",
+            styled(BAD, "close")
+        ),
+        _ => line,
+    }
+}
+
+fn fits_line(verdict: &Verdict, name: &str) -> String {
+    match (verdict.fits, &verdict.reason) {
+        (true, _) if verdict.first_run_fits == Some(false) => format!(
+            "{} on {name}, {} to spare; but the first run, which tunes, {}",
+            styled(GOOD, "fits once tuned"),
+            difference(verdict.headroom_bytes),
+            styled(BAD, "does not")
+        ),
+        (true, _) => format!(
+            "{} on {name}, {} to spare",
+            styled(GOOD, "fits"),
+            difference(verdict.headroom_bytes)
+        ),
+        (false, reason) => format!(
+            "{} on {name}: {} short{}",
+            styled(BAD, "does not fit"),
+            difference(verdict.headroom_bytes),
+            reason
+                .as_ref()
+                .map(|why| format!("; {why}"))
+                .unwrap_or_default()
+        ),
+    }
+}
+
+/// `224x224, 1000 classes`
+pub fn sizes(input: &model_zoo::Input) -> String {
+    let parts = SIZES.iter().filter_map(|option| {
+        let value = input.get(option.size)?;
+        Some(format!("{value}{}", option.unit))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}

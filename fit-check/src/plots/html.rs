@@ -1,0 +1,189 @@
+//! The answer as a page for a browser that needs nothing else.
+
+use estimator::{Bytes, Category, LayerMemory};
+use maud::{Markup, PreEscaped, html};
+use strum::IntoEnumIterator;
+
+use super::{Plot, chart};
+use crate::output::comparison;
+use crate::output::estimate::figures;
+use crate::output::html::document;
+use crate::output::job_lines::{burn, verdict_line};
+use crate::output::terminal::plain;
+
+const STYLE: &str = include_str!("html.css");
+const SORT: &str = include_str!("sort.js");
+
+/// What a layer holds of a category.
+type OfLayer = (Category, fn(&LayerMemory) -> Bytes);
+
+/// All of it, in the order of the columns.
+const OF_LAYER: [OfLayer; 4] = [
+    (Category::Parameters, |layer| layer.parameter_bytes),
+    (Category::Activations, |layer| layer.activation_bytes),
+    (Category::Gradients, |layer| layer.gradient_bytes),
+    (Category::Optimizer, |layer| layer.optimizer_bytes),
+];
+
+/// The page.
+pub fn render(plot: &Plot) -> String {
+    let title = plot.title();
+    let body = html! {
+        h1 { (title) }
+        (answer(plot))
+        h2 { "Memory over the step" }
+        p.faint {
+            "What is in use, by what it is for, in the step with the peak. Left to right \
+             are allocations, launches and releases in the order in which they happen; \
+             how long each takes is not known. Where many fall into one column, the one \
+             with the most in use is shown."
+        }
+        div.chart-wide { (chart::draw(plot, chart::WIDE, false)) }
+        div.chart-narrow { (chart::draw(plot, chart::NARROW, false)) }
+        h2 { "At the peak" }
+        (at_peak(plot))
+        h2 { "Layers" }
+        (layers(&plot.report.layers))
+        h2 { "Assumptions" }
+        (assumptions(plot))
+        script { (PreEscaped(SORT)) }
+    };
+    let style = [chart::STYLE, STYLE].concat();
+    document(&format!("{title} - fit-check"), &style, &body)
+}
+
+fn answer(plot: &Plot) -> Markup {
+    let report = plot.report;
+    html! {
+        @for verdict in report.verdicts() {
+            p class=(if verdict.fits { "good" } else { "bad" }) {
+                strong { (plain(&verdict_line(verdict))) }
+            }
+        }
+        table {
+            tbody {
+                @for figure in figures(report) {
+                    tr {
+                        td.name { (figure.name) }
+                        td.amount { strong { (figure.bytes) } }
+                        td.words { (figure.meaning) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn at_peak(plot: &Plot) -> Markup {
+    let at_peak = &plot.report.at_peak;
+    let total = at_peak.total().as_f64().max(1.0);
+    let there = || Category::iter().filter(|category| at_peak[*category].0 > 0);
+    html! {
+        table {
+            tbody {
+                @for category in there() {
+                    @let share = 100.0 * at_peak[category].as_f64() / total;
+                    tr {
+                        td {
+                            span class={ "swatch " (category) } {} (category)
+                            span.bar { (part(category, share)) }
+                        }
+                        td.amount { (at_peak[category]) }
+                        td.amount { (format!("{share:.1} %")) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A stretch of a bar, as long as `percent` of it.
+fn part(category: Category, percent: f64) -> Markup {
+    html! { i class=(category) style={ "width:" (format!("{percent:.2}")) "%" } {} }
+}
+
+fn layers(layers: &[LayerMemory]) -> Markup {
+    let sum = |layer: &LayerMemory| OF_LAYER.iter().map(|(_, of)| of(layer)).sum::<Bytes>();
+    let most = layers.iter().map(sum).max().unwrap_or_default();
+    let share = |bytes: Bytes| 100.0 * bytes.as_f64() / most.as_f64().max(1.0);
+    html! {
+        p.faint {
+            "In the order of first use; a click on a heading sorts. Activations are those at the \
+             end of the last forward pass, gradients at the end of the last backward pass: they \
+             need not be there at the same time."
+        }
+        div.scroll {
+            table.layers {
+                thead {
+                    tr {
+                        th { button type="button" { "layer" } }
+                        th.words.kind { button type="button" { "kind" } }
+                        @for (category, _) in OF_LAYER {
+                            th { button type="button" { (category) } }
+                        }
+                        th { button type="button" { "all four" } }
+                    }
+                }
+                tbody {
+                    @for layer in layers {
+                        tr {
+                            td {
+                                (layer.path)
+                                span.bar {
+                                    @for (category, of) in OF_LAYER { (part(category, share(of(layer)))) }
+                                }
+                            }
+                            td.words.kind { (layer.kind) }
+                            @for (_, of) in OF_LAYER { (amount(of(layer))) }
+                            (amount(sum(layer)))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn amount(bytes: Bytes) -> Markup {
+    html! { td.amount data-value=(bytes.0) { (bytes) } }
+}
+
+fn assumptions(plot: &Plot) -> Markup {
+    let report = plot.report;
+    let asked = &report.asked;
+    let recipe = plot.published.map(|published| published.recipe);
+    let differences = plot.published.map_or(&[][..], |p| p.differences);
+    html! {
+        dl {
+            dt { "Job" }
+            dd { (plot.title()) }
+            dt { "Burn" }
+            dd { (burn(asked)) "; one optimizer step after the first" }
+            dt { "Card" }
+            @for verdict in report.verdicts() {
+                @let gpu = &verdict.gpu;
+                dd {
+                    (gpu.name) ": " (gpu.usable_bytes) " usable, "
+                    (gpu.overhead_bytes) " of them for the process"
+                }
+            }
+            @if report.verdict.is_none() {
+                dd { "none was named: simulated with as much memory as is asked for" }
+            }
+            @if let Some(comparison) = &asked.weights {
+                dt { "Weights" }
+                dd { (comparison::lines(comparison).trim()) }
+            }
+            @if let Some(recipe) = recipe {
+                dt { "Published recipe" }
+                dd { (recipe) }
+            }
+            @if !differences.is_empty() {
+                dt { "Differences from the reference implementation" }
+                @for difference in differences { dd { (difference) } }
+            }
+            dt { "Made by" }
+            dd { "fit-check " (env!("CARGO_PKG_VERSION")) ": the step was run on a simulated card, not computed from formulas" }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What was asked, as plain values.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
+use model_zoo::{
+    BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
+};
+use serde::Serialize;
+use strum::{IntoEnumIterator, VariantNames};
+
+use crate::cli;
+use crate::model_source::{self, AnyModel, Comparison, Origin};
+use crate::report::GpuName;
+use crate::user_error::{UserError, either};
+
+/// A card that a job is to fit on.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// Its entry in the catalogue; none where only a size was given.
+    pub gpu: Option<&'static Gpu>,
+    /// How it is simulated.
+    pub device: DeviceSpec,
+}
+
+impl Card {
+    /// `gpu`, driven by `runtime`.
+    pub fn of(gpu: &'static Gpu, runtime: Runtime) -> Self {
+        Self {
+            gpu: Some(gpu),
+            device: gpu.spec(runtime),
+        }
+    }
+
+    /// What a narrow column calls it; the size where only a size was given.
+    pub fn label(&self) -> String {
+        match self.gpu {
+            Some(gpu) => gpu.short_name().to_string(),
+            None => self.usable().to_string(),
+        }
+    }
+
+    /// The card's memory.
+    pub fn usable(&self) -> Bytes {
+        self.device.card.total.unwrap_or(Bytes(u64::MAX))
+    }
+
+    /// What a process leaves of it to its job.
+    pub fn available(&self) -> Bytes {
+        self.device.available().unwrap_or(Bytes(u64::MAX))
+    }
+}
+
+/// A training job and the cards that it is to fit on.
+#[derive(Clone, Debug)]
+pub struct ResolvedRequest<M = AnyModel> {
+    /// The model.
+    pub model: M,
+    /// Where it is from.
+    pub origin: Origin,
+    /// How its weights file agrees with its network.
+    pub comparison: Option<Comparison>,
+    /// Its training step.
+    pub job: Job,
+    /// The runtime that is simulated.
+    pub runtime: Runtime,
+    /// Whether its kernels were tuned before.
+    pub tuning: Tuning,
+    /// Cards; empty if none was named.
+    pub cards: Vec<Card>,
+}
+
+impl ResolvedRequest {
+    /// From the command line.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be, with what would help.
+    pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
+        let (model, origin) = model_source::find(&raw.model)?;
+        let mut request = Self::of(model, raw, batch)?;
+        request.comparison = model_source::compare(&request.model, &origin, &request.job)?;
+        request.origin = origin;
+        Ok(request)
+    }
+}
+
+/// A question, as answers to it are kept: everything on which they depend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Question {
+    /// Which command, and what of its options counts.
+    asked: String,
+    model: String,
+    request: Request,
+    runtime: Runtime,
+    tuning: Tuning,
+    cards: Vec<(GpuName, DeviceSpec)>,
+}
+
+impl<M: Model> ResolvedRequest<M> {
+    /// This, `asked` of a command.
+    pub fn question(&self, asked: String) -> Question {
+        let cards = self.cards.iter();
+        Question {
+            asked,
+            model: self.model.name().into(),
+            request: self.job.request(),
+            runtime: self.runtime,
+            tuning: self.tuning,
+            cards: cards
+                .map(|card| (GpuName::new(card), card.device.clone()))
+                .collect(),
+        }
+    }
+
+    /// As [`ResolvedRequest::new`], of a `model` that is at hand.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be, with what would help.
+    pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
+        let job = training_job(&model, &raw.step, batch)?;
+        let runtime = runtime(&raw.cards)?;
+        let tuning = tuning(&raw.cards)?;
+        Ok(Self {
+            model,
+            origin: Origin::default(),
+            comparison: None,
+            job,
+            runtime,
+            tuning,
+            cards: cards(&raw.cards, &raw.cards.gpu, runtime)?,
+        })
+    }
+
+    /// A card without limits, with the kernels of the first card that was named.
+    pub fn unlimited(&self) -> DeviceSpec {
+        match self.cards.first() {
+            Some(card) => card.device.without_limit(),
+            None => DeviceSpec::unlimited(self.runtime).with_tuning(self.tuning),
+        }
+    }
+}
+
+/// A batch, as it was typed; neither if it is that of the published recipe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch<'a> {
+    /// Samples in it.
+    pub samples: Option<&'a str>,
+    /// Tokens that its samples have together at most.
+    pub tokens: Option<&'a str>,
+}
+
+/// The training job of `model` that `raw` and `batch` name.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, UserError> {
+    job_of(
+        model,
+        request(precision(&raw.precision)?, &raw.options, batch)?,
+    )
+}
+
+/// The number formats that `text` names.
+///
+/// # Errors
+///
+/// There are none of this name.
+pub fn precision(text: &str) -> Result<Precision, UserError> {
+    choice("--precision", text, Precision::VARIANTS)
+}
+
+/// The training job of `model` that `request` means.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn job_of(model: &impl Model, request: Request) -> Result<Job, UserError> {
+    let job = request.resolve(model)?;
+    model.check(&job)?;
+    countable(model.name(), &job)?;
+    Ok(job)
+}
+
+/// What `raw` and `batch` ask for, in the number formats `precision`.
+///
+/// # Errors
+///
+/// A value that cannot be, with what would help.
+pub fn request(
+    precision: Precision,
+    raw: &cli::Options,
+    batch: Batch,
+) -> Result<Request, UserError> {
+    if batch.samples.is_some() && batch.tokens.is_some() {
+        return Err(
+            UserError::new("--batch and --tokens exclude each other").hint(
+                "--batch counts samples; --tokens N is as many samples as have at most N tokens",
+            ),
+        );
+    }
+    Ok(Request {
+        batch: size("--batch", batch.samples)?,
+        tokens: size("--tokens", batch.tokens)?,
+        precision,
+        optimizer: raw
+            .optimizer
+            .as_ref()
+            .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
+            .transpose()?,
+        input: raw.sizes.input()?,
+        accumulate: size("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
+        checkpointing: raw.checkpointing,
+        freeze: raw.freeze.clone(),
+        lora: lora(raw)?,
+    })
+}
+
+fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, UserError> {
+    let Some(rank) = size("--lora", raw.lora.as_deref())? else {
+        return Ok(None);
+    };
+    let targets = raw.lora_targets.iter().flat_map(|names| names.split(','));
+    Ok(Some(LoraRequest {
+        rank,
+        targets: targets.map(|name| name.trim().to_lowercase()).collect(),
+        base: choice("--lora-base", &raw.lora_base, BaseFormat::VARIANTS)?,
+    }))
+}
+
+/// The runtime that is simulated.
+///
+/// # Errors
+///
+/// There is none of this name.
+pub fn runtime(raw: &cli::Cards) -> Result<Runtime, UserError> {
+    choice("--runtime", &raw.runtime, Runtime::VARIANTS)
+}
+
+/// The cards called `names`, or the one with the memory that `raw` gives.
+///
+/// # Errors
+///
+/// A card is not known, or not driven by the runtime; names and a memory were given.
+pub fn cards(
+    raw: &cli::Cards,
+    names: &[impl AsRef<str>],
+    runtime: Runtime,
+) -> Result<Vec<Card>, UserError> {
+    let tuning = tuning(raw)?;
+    let mut cards: Vec<Card> = match (&raw.memory, names) {
+        (Some(_), [_, ..]) => Err(
+            UserError::new("--gpu and --memory exclude each other").hint(
+                "--memory is all that the job may have; --gpu knows what a card keeps for itself",
+            ),
+        ),
+        (Some(size), []) => {
+            let memory = memory(size)?;
+            let device = DeviceSpec::unlimited(runtime).with_memory(memory, Bytes::ZERO);
+            Ok(vec![Card { gpu: None, device }])
+        }
+        (None, names) => names
+            .iter()
+            .map(|name| card(name.as_ref(), runtime))
+            .collect(),
+    }?;
+    for card in &mut cards {
+        card.device.simulation.tuning = tuning;
+    }
+    Ok(cards)
+}
+
+/// Whether the kernels were tuned before.
+///
+/// # Errors
+///
+/// There is no such state.
+pub fn tuning(raw: &cli::Cards) -> Result<Tuning, UserError> {
+    choice("--tuning", &raw.tuning, Tuning::VARIANTS)
+}
+
+/// An amount of memory.
+///
+/// # Errors
+///
+/// It is none.
+pub fn memory(text: &str) -> Result<Bytes, UserError> {
+    text.parse()
+        .map_err(|error: estimator::SizeError| error.into())
+}
+
+fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
+    let gpu = Gpu::find(name)?;
+    if !gpu.is_driven_by(runtime) {
+        let driven = Runtime::iter().filter(|runtime| gpu.is_driven_by(*runtime));
+        let driven: Vec<_> = driven.collect();
+        return Err(
+            UserError::new(format!("{} is not driven by {runtime}", gpu.name))
+                .hint(format!("add --runtime {}", either(&driven))),
+        );
+    }
+    Ok(Card::of(gpu, runtime))
+}
+
+/// The value of `option` that `text` names, one of `known`.
+///
+/// # Errors
+///
+/// It names none.
+pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, UserError> {
+    text.to_lowercase().parse().map_err(|_| {
+        UserError::new(format!("`{text}` is no value of {option}"))
+            .hint(format!("{option} is {}", either(known)))
+    })
+}
+
+fn size(option: &str, text: Option<&str>) -> Result<Option<usize>, UserError> {
+    text.map(|text| count(option, text)).transpose()
+}
+
+/// A whole number from 1 on that burn can count with.
+///
+/// # Errors
+///
+/// It is none.
+pub fn count(option: &str, text: &str) -> Result<usize, UserError> {
+    let invalid = || UserError::new(format!("`{text}` is no value of {option}"));
+    match text.parse::<u64>() {
+        Ok(0) => Err(invalid().hint(format!("{option} is at least 1"))),
+        Ok(number) if number > u64::from(u32::MAX) => {
+            Err(invalid().hint(format!("{option} is at most {}", u32::MAX)))
+        }
+        Ok(number) => Ok(number as usize),
+        Err(_) => Err(invalid().hint(format!("{option} is a whole number from 1 on"))),
+    }
+}
+
+/// A whole number of seconds.
+///
+/// # Errors
+///
+/// It is none.
+pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
+    Ok(Duration::from_secs(count(option, text)? as u64))
+}
+
+/// The largest tensor of a network is at most this many times its input: 64 channels in each
+/// of three passes over a batch, with room to spare.
+const WIDEST: u64 = 1 << 14;
+
+/// Whether the sizes of the step's tensors can be counted in 64 bits.
+fn countable(model: &str, job: &Job) -> Result<(), UserError> {
+    let sizes = InputSize::ALL
+        .iter()
+        .filter_map(|size| job.input.get(*size));
+    let elements = sizes
+        .flat_map(SizeValue::numbers)
+        .map(|size| size as u64)
+        .chain([job.batch as u64, WIDEST])
+        .try_fold(1u64, u64::checked_mul);
+    match elements {
+        Some(elements) if elements < 1 << 60 => Ok(()),
+        _ => Err(UserError::new(format!(
+            "the tensors of {model} would have more bytes than 64 bits can count"
+        ))
+        .hint("make --batch, --image or --seq smaller")),
+    }
+}

@@ -1,0 +1,66 @@
+//! The JSON schema of every answer, derived from the types of the reports.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::cargo::ProgramReport;
+use crate::commands::cache::CacheReport;
+use crate::counting_driver::ProgramMemoryReport;
+use crate::gpu_search::FitsReport;
+use crate::lower_bound::LowerBound;
+use crate::report::{
+    EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, SCHEMA, VerifyReport,
+};
+use crate::table::TableReport;
+
+/// The schema of all answers. Each has its own definition, by the name of its command.
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator();
+    let mut answers = Map::new();
+    let mut add = |name: &str, answer: Value| {
+        answers.insert(name.into(), answer);
+    };
+    add("estimate", of::<EstimateReport>(&mut generator));
+    add("lower_bound", of::<LowerBound>(&mut generator));
+    add("max_batch", of::<MaxBatchReport>(&mut generator));
+    add("table", of::<TableReport>(&mut generator));
+    add("verify", of::<VerifyReport>(&mut generator));
+    add("verify_max_batch", of::<LimitReport>(&mut generator));
+    add("models", of::<Vec<ModelReport>>(&mut generator));
+    add("gpus", of::<Vec<GpuReport>>(&mut generator));
+    add("gpus_fits", of::<FitsReport>(&mut generator));
+    add("program", of::<ProgramReport>(&mut generator));
+    add("cache", of::<CacheReport>(&mut generator));
+    add("run", of::<ProgramMemoryReport>(&mut generator));
+    let names: Vec<_> = answers.keys().cloned().collect();
+    let any_of = names
+        .iter()
+        .map(|name| json!({ "$ref": format!("#/$defs/{name}") }));
+    let any_of: Vec<_> = any_of.collect();
+    // What the answers refer to has the names of the types, which begin with a capital.
+    answers.extend(generator.take_definitions(true));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "fit-check",
+        "description": format!(
+            "What fit-check prints with --format json, version {SCHEMA} of the interface. Fields may be \
+             added within a version; none is removed or changes its meaning. Each answer has its own \
+             definition, for instance #/$defs/estimate."
+        ),
+        "anyOf": any_of,
+        "$defs": answers,
+    })
+}
+
+/// The schema as the text of `docs/schema.json`.
+pub fn text() -> String {
+    let text = serde_json::to_string_pretty(&schema()).expect("a schema is JSON");
+    text + "\n"
+}
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    T::json_schema(generator).to_value()
+}

@@ -1,0 +1,183 @@
+//! Bad input: what happened, to which value, and what to do.
+
+use std::fmt;
+use std::path::Path;
+
+use estimator::SizeError;
+use model_zoo::Setting;
+
+use crate::input_options::SizeOption;
+
+/// A request that cannot be met, with what would help.
+#[derive(Debug)]
+pub struct UserError {
+    error: String,
+    hint: Option<String>,
+}
+
+impl UserError {
+    /// `error`, without a hint yet.
+    pub fn new(error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    /// Adds what would help.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says that the file at `path` is what it is about.
+    pub fn of(mut self, path: &Path) -> Self {
+        self.error = format!("{}: {}", path.display(), self.error);
+        self
+    }
+}
+
+impl fmt::Display for UserError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", printable(&self.error))?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {}", printable(hint)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for UserError {}
+
+/// `text` without what would drive a terminal: names in files can hold anything.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+/// A list as people read it: `a, b or c`.
+pub fn either<T: fmt::Display>(items: &[T]) -> String {
+    let items: Vec<_> = items.iter().map(T::to_string).collect();
+    match items.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// The option that `setting` is given with.
+fn option_of(setting: Setting) -> String {
+    match setting {
+        Setting::Input(size) => format!("--{}", SizeOption::of(size).name),
+        Setting::Batch => "--batch".into(),
+        Setting::Tokens => "--tokens".into(),
+        Setting::LoraTargets => "--lora-targets".into(),
+    }
+}
+
+impl From<model_zoo::Error> for UserError {
+    fn from(error: model_zoo::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            model_zoo::Error::UnknownModel { nearest, .. } => {
+                Self::new(text).hint(match nearest[..] {
+                    [] => "`fit-check models` lists what there is".to_string(),
+                    _ => format!(
+                        "did you mean {}? `fit-check models` lists all",
+                        either(&nearest)
+                    ),
+                })
+            }
+            model_zoo::Error::NotApplicable {
+                what,
+                applicable,
+                model,
+            } => {
+                let options = applicable.into_iter().map(|size| option_of(size.into()));
+                let options: Vec<_> = options.collect();
+                let error = format!("`{}` does not apply to {model}", option_of(what));
+                Self::new(error).hint(match options[..] {
+                    [] => format!("{model} has no sizes of its own"),
+                    _ => format!("what {model} has: {}", options.join(", ")),
+                })
+            }
+            model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
+                "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
+            ),
+            model_zoo::Error::Size { what, must, got } => {
+                let option = option_of(what);
+                Self::new(format!("{option} must be {must}, not {got}"))
+                    .hint(format!("make {option} {must}"))
+            }
+            model_zoo::Error::NotJson(_) => {
+                Self::new(text).hint("a config.json is one JSON object, as transformers writes it")
+            }
+            model_zoo::Error::Field { field, must, .. } => {
+                Self::new(text).hint(format!("make `{field}` {must}"))
+            }
+            model_zoo::Error::Unsupported { supported, .. } => Self::new(text).hint(format!(
+                "supported is {}; a weights file beside it can be measured without its network",
+                either(&supported)
+            )),
+        }
+    }
+}
+
+impl From<estimator::UnknownGpu> for UserError {
+    fn from(error: estimator::UnknownGpu) -> Self {
+        let hint = match error.nearest[..] {
+            [] => "`fit-check gpus` lists the cards; `--memory SIZE` needs none".to_string(),
+            _ => format!(
+                "did you mean {}? `fit-check gpus` lists all",
+                either(&error.nearest)
+            ),
+        };
+        Self::new(error.to_string()).hint(hint)
+    }
+}
+
+impl From<SizeError> for UserError {
+    fn from(error: SizeError) -> Self {
+        let hint = match error {
+            SizeError::NotASize(_) => {
+                "a size is a number and a unit: 24GB is 24 * 10^9 bytes, 24GiB is 24 * 2^30"
+            }
+            SizeError::Bits(_) => "write 24GB for 24 * 10^9 bytes, or 24GiB for 24 * 2^30",
+            SizeError::OutOfRange(_) => "at least one byte, and no more than 64 bits can count",
+        };
+        Self::new(error.to_string()).hint(hint)
+    }
+}
+
+impl From<estimator::OutOfMemory> for UserError {
+    fn from(refused: estimator::OutOfMemory) -> Self {
+        estimator::Error::from(refused).into()
+    }
+}
+
+impl From<estimator::Error> for UserError {
+    fn from(error: estimator::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            estimator::Error::Precision(_) => {
+                Self::new("a card on this runtime does not offer this number format").hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
+            }
+            estimator::Error::NoKernel(_) => {
+                Self::new(text).hint("--precision fp32 runs on every card; for 16 bits burn's kernels want tensor cores")
+            }
+            estimator::Error::NoLimit { .. } => {
+                Self::new(text).hint("give the card a size with --gpu or --memory")
+            }
+            estimator::Error::NeverTuned => {
+                Self::new(text).hint("add --tuning cold: a run in which kernels are tuned")
+            }
+            estimator::Error::Panicked(_) => Self::new(text).hint(
+                "this is a fault in fit-check or in burn: please report it with the command that you typed",
+            ),
+            _ => Self::new(text),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What is said where it depends on the device's thread whether a step fits.
+//!
+//! Of burn's plain configuration, in which the two needs of DCGAN are known from a device (see
+//! `a_thread_that_is_behind_finds_other_pages`): a page of 9 MiB more where the thread is behind.
+#![cfg(not(any(feature = "fusion", feature = "autotune")))]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn dcgan(memory: &str) -> Value {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    program.args("estimate dcgan --batch 2 --runtime wgpu --format json --quiet".split(' '));
+    let answer = program.args(["--memory", memory]).output().unwrap();
+    serde_json::from_slice(&answer.stdout).unwrap()
+}
+
+#[test]
+fn a_close_fit_says_whether_it_depends_on_the_thread() {
+    let required = dcgan("1GiB")["peak"]["required_bytes"].as_u64().unwrap() >> 20;
+    let fits = |more: u64| {
+        let answer = dcgan(&format!("{}MiB", required + more));
+        (answer["fits"].clone(), answer["lag_fits"].clone())
+    };
+    assert_eq!(fits(0), (true.into(), false.into()));
+    assert_eq!(fits(8), (true.into(), false.into()));
+    assert_eq!(fits(9), (true.into(), true.into()));
+    assert_eq!(fits(100), (true.into(), Value::Null));
+}

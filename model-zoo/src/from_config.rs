@@ -1,0 +1,280 @@
+//! Networks of the zoo with the dimensions of a Hugging Face `config.json`. A new `model_type`
+//! is one file here and one line in [`from_config!`].
+
+mod bert;
+mod fields;
+mod gpt2;
+mod llama;
+mod names;
+mod resnet;
+mod vit;
+
+use burn::tensor::Device;
+
+use self::fields::Fields;
+use self::names::Names;
+pub use self::names::{PublishedTensor, PublishedTensors};
+use crate::{Error, Job, Model, Observer, Recipe};
+
+/// One `model_type`. Every file here implements it once.
+trait Architecture: Sized {
+    /// The value of `model_type` in `config.json`; the file of the zoo has the same name.
+    const MODEL_TYPE: &'static str;
+
+    /// The network with the dimensions that `fields` give.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] if a field has a value that it must not have, [`Error::Unsupported`] if
+    /// the zoo does not have such a network.
+    fn read(fields: &Fields) -> Result<Self, Error>;
+
+    /// As [`Model::recipe`].
+    fn recipe(&self) -> Recipe;
+
+    /// As [`Model::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] about a size that the network cannot work with.
+    fn check(&self, job: &Job) -> Result<(), Error>;
+
+    /// As [`Model::train`].
+    ///
+    /// # Errors
+    ///
+    /// The error of the observer, if it stops the step.
+    fn train<O: Observer>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        observer: &mut O,
+    ) -> Result<(), O::Stop>;
+
+    /// The names of the parameters in transformers.
+    fn names() -> Names;
+}
+
+macro_rules! from_config {
+    ($($file:ident :: $network:ident),+ $(,)?) => {
+        #[derive(Clone, Debug)]
+        enum Kind {
+            $($network($file::$network),)+
+        }
+
+        /// Every supported `model_type`.
+        fn supported() -> Vec<String> {
+            vec![$(<$file::$network as Architecture>::MODEL_TYPE.into()),+]
+        }
+
+        /// The names in transformers of the parameters of the networks in the zoo's file called
+        /// `file`; `None` if the zoo does not know them.
+        fn names(file: &str) -> Option<Names> {
+            match file {
+                $(<$file::$network as Architecture>::MODEL_TYPE => {
+                    Some(<$file::$network as Architecture>::names())
+                })+
+                _ => None,
+            }
+        }
+
+        impl Kind {
+            fn read(fields: &Fields) -> Result<Self, Error> {
+                match fields.text("model_type", "")? {
+                    $(<$file::$network as Architecture>::MODEL_TYPE => {
+                        Ok(Self::$network(Architecture::read(fields)?))
+                    })+
+                    "" => Err(Error::Field {
+                        field: "model_type".into(),
+                        must: format!("one of {}", supported().join(", ")),
+                        got: "absent".into(),
+                    }),
+                    _ => fields.choice("model_type", "", &[]).map_err(|error| match error {
+                        Error::Unsupported { what, .. } => Error::Unsupported {
+                            what,
+                            supported: supported(),
+                        },
+                        other => other,
+                    }),
+                }
+            }
+
+            fn model_type(&self) -> &'static str {
+                match self {
+                    $(Self::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
+                }
+            }
+
+            fn recipe(&self) -> Recipe {
+                match self {
+                    $(Self::$network(network) => network.recipe(),)+
+                }
+            }
+
+            fn check(&self, job: &Job) -> Result<(), Error> {
+                match self {
+                    $(Self::$network(network) => network.check(job),)+
+                }
+            }
+
+            fn train<O: Observer>(
+                &self,
+                job: &Job,
+                device: &Device,
+                steps: usize,
+                observer: &mut O,
+            ) -> Result<(), O::Stop> {
+                match self {
+                    $(Self::$network(network) => network.train(job, device, steps, observer),)+
+                }
+            }
+        }
+    };
+}
+
+from_config! {
+    bert::OwnBert,
+    gpt2::OwnGpt2,
+    llama::OwnLlama,
+    vit::OwnVit,
+    resnet::OwnResNet,
+}
+
+/// A network of the zoo with the dimensions of a `config.json`.
+///
+/// # Examples
+///
+/// ```
+/// use model_zoo::{ConfigModel, Model};
+///
+/// let tiny = ConfigModel::read("tiny", r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4}"#)?;
+/// assert_eq!(tiny.recipe().input.seq, Some(1024));
+/// # Ok::<(), model_zoo::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConfigModel {
+    name: String,
+    kind: Kind,
+}
+
+impl ConfigModel {
+    /// The network that `config`, the text of a `config.json`, describes, under the name `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotJson`] if the text is not a JSON object, [`Error::Field`] if a field has a
+    /// value that it must not have, [`Error::Unsupported`] if the zoo does not have such a network.
+    pub fn read(name: &str, config: &str) -> Result<Self, Error> {
+        Ok(Self {
+            name: name.into(),
+            kind: Kind::read(&Fields::parse(config)?)?,
+        })
+    }
+}
+
+impl Model for ConfigModel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn recipe(&self) -> Recipe {
+        self.kind.recipe()
+    }
+
+    fn file(&self) -> Option<&'static str> {
+        Some(self.kind.model_type())
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        self.kind.check(job)
+    }
+
+    fn train<O: Observer>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        self.kind.train(job, device, steps, observer)
+    }
+}
+
+/// Every tensor of `model` as `job` builds it on `device`, with its names in transformers; a
+/// tensor has no names if the zoo does not know them.
+pub fn published_tensors(model: &impl Model, job: &Job, device: &Device) -> PublishedTensors {
+    let names = model.file().and_then(names).unwrap_or_default();
+    let mut seen = PublishedTensors::new(names);
+    let Ok(()) = model.train(job, device, 0, &mut seen);
+    seen
+}
+
+/// The error of a `field` whose value `got` contradicts another field.
+fn mismatch(field: &str, must: String, got: usize) -> Error {
+    Error::Field {
+        field: field.into(),
+        must,
+        got: got.to_string(),
+    }
+}
+
+/// Checks that `heads`, the value of `field`, divides `width`, the value of the field `widths`.
+///
+/// # Errors
+///
+/// [`Error::Field`] if it does not.
+fn divides(field: &str, heads: usize, widths: &str, width: usize) -> Result<(), Error> {
+    match width.is_multiple_of(heads) {
+        true => Ok(()),
+        false => Err(mismatch(
+            field,
+            format!("a divisor of {widths}, {width}"),
+            heads,
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A value of any JSON type.
+    fn value() -> impl Strategy<Value = serde_json::Value> {
+        prop_oneof![
+            (1u64..2_000).prop_map(serde_json::Value::from),
+            any::<i64>().prop_map(serde_json::Value::from),
+            any::<f64>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+            "[a-z_]{0,8}".prop_map(serde_json::Value::from),
+            prop::collection::vec(any::<i32>(), 0..6).prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ]
+    }
+
+    proptest! {
+        /// Reading ends with a network or an error, whatever values the fields have.
+        #[test]
+        fn every_configuration_is_read_or_refused(
+            model_type in prop::sample::select(supported()),
+            fields in prop::collection::hash_map(
+                prop::sample::select(vec![
+                    "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+                    "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+                    "hidden_act", "head_dim", "layer_norm_eps", "hidden_dropout_prob",
+                    "tie_word_embeddings", "n_embd", "n_head", "n_inner", "id2label",
+                    "image_size", "patch_size", "depths", "hidden_sizes", "embedding_size",
+                    "layer_type", "architectures", "num_labels",
+                ]),
+                value(),
+                0..8,
+            ),
+        ) {
+            let mut config = serde_json::json!(fields);
+            config["model_type"] = model_type.into();
+            let _ = ConfigModel::read("any", &config.to_string());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `model_type` gpt2: transformers `GPT2Config`.
+
+use burn::nn::activation::ActivationConfig;
+use burn::tensor::Device;
+
+use super::fields::{Fields, Limit};
+use super::names::{Names, rows};
+use super::{Architecture, divides};
+use crate::blocks::tokens::fits;
+use crate::networks::gpt2::{Gpt2Config, train_on};
+use crate::{Error, Input, InputSize, Job, Observer, OptimizerKind, Recipe};
+
+/// A GPT-2 with the dimensions of a `config.json`.
+#[derive(Clone, Debug)]
+pub(super) struct OwnGpt2(Gpt2Config);
+
+impl Architecture for OwnGpt2 {
+    const MODEL_TYPE: &'static str = "gpt2";
+
+    fn read(fields: &Fields) -> Result<Self, Error> {
+        let activations = [
+            ("gelu_new", ActivationConfig::GeluApproximate),
+            ("gelu_pytorch_tanh", ActivationConfig::GeluApproximate),
+            ("gelu", ActivationConfig::Gelu),
+            ("relu", ActivationConfig::Relu),
+        ];
+        fields.only("tie_word_embeddings", true)?;
+        fields.only("add_cross_attention", false)?;
+        // Defaults are those of transformers, which are GPT-2 small.
+        let d_model = fields.size("n_embd", Limit::Width, 768)?;
+        let dropouts = ["resid_pdrop", "embd_pdrop", "attn_pdrop"]
+            .map(|field| fields.share(field, 0.1))
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
+        let config = Gpt2Config {
+            vocab: fields.size("vocab_size", Limit::Rows, 50_257)?,
+            positions: fields.size("n_positions", Limit::Rows, 1024)?,
+            d_model,
+            layers: fields.size("n_layer", Limit::Depth, 12)?,
+            heads: fields.size("n_head", Limit::Width, 12)?,
+            d_ff: fields.size("n_inner", Limit::Width, 4 * d_model)?,
+            // The network has one rate. Where one of the three is 0, which is rare, it keeps
+            // masks that it does not need.
+            dropout: dropouts.into_iter().fold(0.0, f64::max),
+            epsilon: fields.epsilon("layer_norm_epsilon", 1e-5)?,
+            activation: fields.choice("activation_function", "gelu_new", &activations)?,
+        };
+        divides("n_head", config.heads, "n_embd", config.d_model)?;
+        Ok(Self(config))
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe {
+            input: Input {
+                seq: Some(self.0.positions),
+                vocab: Some(self.0.vocab),
+                ..Input::default()
+            },
+            batch: 1,
+            optimizer: OptimizerKind::AdamW,
+        }
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        fits(InputSize::Seq, job.seq(), self.0.positions)
+    }
+
+    fn train<O: Observer>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        let config = Gpt2Config {
+            vocab: job.vocab(),
+            ..self.0.clone()
+        };
+        train_on(&config, job, device, steps, observer)
+    }
+
+    fn names() -> Names {
+        Names {
+            prefix: "transformer.",
+            // The linear layers of GPT-2 in transformers are `Conv1D`, `[in, out]`.
+            transposed: false,
+            redundant: &["attn.bias", "attn.masked_bias", "lm_head.weight"],
+            rows: rows(&[
+                ("wte", &["transformer.wte"]),
+                ("wpe", &["transformer.wpe"]),
+                ("layers.*.norm_1", &["transformer.h.*.ln_1"]),
+                ("layers.*.attention.qkv", &["transformer.h.*.attn.c_attn"]),
+                (
+                    "layers.*.attention.output",
+                    &["transformer.h.*.attn.c_proj"],
+                ),
+                ("layers.*.norm_2", &["transformer.h.*.ln_2"]),
+                ("layers.*.mlp.linear_inner", &["transformer.h.*.mlp.c_fc"]),
+                ("layers.*.mlp.linear_outer", &["transformer.h.*.mlp.c_proj"]),
+                ("norm", &["transformer.ln_f"]),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `model_type` vit: transformers `ViTConfig`.
+
+use burn::tensor::Device;
+
+use super::fields::{Fields, Limit};
+use super::names::{Names, rows};
+use super::{Architecture, divides};
+use crate::networks::vit::{VitConfig, train_on};
+use crate::{Error, Input, Job, Observer, OptimizerKind, Recipe};
+
+/// A Vision Transformer with the dimensions of a `config.json`.
+#[derive(Clone, Debug)]
+pub(super) struct OwnVit(VitConfig);
+
+impl Architecture for OwnVit {
+    const MODEL_TYPE: &'static str = "vit";
+
+    fn read(fields: &Fields) -> Result<Self, Error> {
+        fields.only("hidden_act", "gelu")?;
+        fields.only("num_channels", 3)?;
+        fields.only("qkv_bias", true)?;
+        // Defaults are those of transformers, which are ViT-B/16.
+        let side = fields.size("image_size", Limit::Width, 224)?;
+        let base = VitConfig::base_16([side; 2], fields.classes()?);
+        let hidden_dropout = fields.share("hidden_dropout_prob", base.dropout)?;
+        let attention_dropout = fields.share("attention_probs_dropout_prob", base.dropout)?;
+        let config = VitConfig {
+            patch: fields.size("patch_size", Limit::Width, base.patch)?,
+            d_model: fields.size("hidden_size", Limit::Width, base.d_model)?,
+            layers: fields.size("num_hidden_layers", Limit::Depth, base.layers)?,
+            heads: fields.size("num_attention_heads", Limit::Width, base.heads)?,
+            d_ff: fields.size("intermediate_size", Limit::Width, base.d_ff)?,
+            // The network has one rate. Where one of the two is 0, which is rare, it keeps masks
+            // that it does not need.
+            dropout: hidden_dropout.max(attention_dropout),
+            epsilon: fields.epsilon("layer_norm_eps", 1e-12)?,
+            ..base
+        };
+        divides(
+            "num_attention_heads",
+            config.heads,
+            "hidden_size",
+            config.d_model,
+        )?;
+        divides("patch_size", config.patch, "image_size", side)?;
+        Ok(Self(config))
+    }
+
+    fn recipe(&self) -> Recipe {
+        Recipe {
+            input: Input {
+                image: Some(self.0.image),
+                classes: Some(self.0.classes),
+                ..Input::default()
+            },
+            batch: 64,
+            optimizer: OptimizerKind::AdamW,
+        }
+    }
+
+    fn check(&self, job: &Job) -> Result<(), Error> {
+        self.0.check(job)
+    }
+
+    fn train<O: Observer>(
+        &self,
+        job: &Job,
+        device: &Device,
+        steps: usize,
+        observer: &mut O,
+    ) -> Result<(), O::Stop> {
+        let config = VitConfig {
+            image: job.image(),
+            classes: job.classes(),
+            ..self.0.clone()
+        };
+        train_on(&config, job, device, steps, observer)
+    }
+
+    fn names() -> Names {
+        Names {
+            prefix: "vit.",
+            transposed: true,
+            redundant: &["vit.pooler.dense.weight", "vit.pooler.dense.bias"],
+            rows: rows(&[
+                ("patches", &["vit.embeddings.patch_embeddings.projection"]),
+                ("class", &["vit.embeddings.cls_token"]),
+                ("positions", &["vit.embeddings.position_embeddings"]),
+                ("layers.*.norm_1", &["vit.encoder.layer.*.layernorm_before"]),
+                (
+                    "layers.*.attention.qkv",
+                    &[
+                        "vit.encoder.layer.*.attention.attention.query",
+                        "vit.encoder.layer.*.attention.attention.key",
+                        "vit.encoder.layer.*.attention.attention.value",
+                    ],
+                ),
+                (
+                    "layers.*.attention.output",
+                    &["vit.encoder.layer.*.attention.output.dense"],
+                ),
+                ("layers.*.norm_2", &["vit.encoder.layer.*.layernorm_after"]),
+                (
+                    "layers.*.mlp.linear_inner",
+                    &["vit.encoder.layer.*.intermediate.dense"],
+                ),
+                (
+                    "layers.*.mlp.linear_outer",
+                    &["vit.encoder.layer.*.output.dense"],
+                ),
+                ("norm", &["vit.layernorm"]),
+                ("head", &["classifier"]),
+            ]),
+        }
+    }
+}

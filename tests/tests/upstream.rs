@@ -1,0 +1,61 @@
+//! What burn and CubeCL promise nobody and this project relies on (`simulated_card::upstream`): a test for each,
+//! which fails by name when burn changes it.
+#![cfg(feature = "autotune")]
+
+use burn::nn::LinearConfig;
+use burn::tensor::{FloatDType, Tensor};
+use estimator::{
+    DeviceSpec, Error, Phase, Run, Runtime, Simulated, SimulatedCard, Tuning, listen, simulate,
+    upstream,
+};
+
+/// A matrix product of 16-bit floats on a card of this compute capability, whose kernels are tuned.
+fn product(compute_capability: u32) -> Result<Simulated, Error> {
+    let mut device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    device.card.compute_capability = compute_capability;
+    simulate(device, FloatDType::F16, |run: &mut Run| {
+        let device = run.device();
+        let layer = LinearConfig::new(256, 256).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<2>::zeros([256, 256], &device));
+        run.end(Phase::Forward)?;
+        drop(output);
+        Ok(())
+    })
+}
+
+#[test]
+fn the_tuners_log_names_its_choices() {
+    listen();
+    let choices = product(86).unwrap().choices;
+    assert!(
+        !choices.is_empty(),
+        "no line of `{}` was read",
+        upstream::TUNER_LOG
+    );
+    assert!(choices.iter().all(|choice| !choice.chosen.is_empty()));
+}
+
+/// Compute capability 8.6 has matrix units and 6.1 has none (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
+#[test]
+fn kernels_with_matrix_units_are_known_by_their_name() {
+    let uses_units = |compute_capability| {
+        let kernels = product(compute_capability).unwrap().recording.kernels;
+        kernels
+            .iter()
+            .any(|name| name.contains(upstream::MATRIX_UNITS))
+    };
+    assert!(uses_units(86));
+    assert!(!uses_units(61));
+}
+
+#[test]
+fn a_thread_of_a_device_is_known_by_its_name() {
+    let card = SimulatedCard::new(DeviceSpec::unlimited(Runtime::Cuda)).unwrap();
+    let name = card
+        .run(|| std::thread::current().name().map(String::from))
+        .unwrap();
+    let name = name.expect("CubeCL names its threads");
+    assert!(upstream::is_device_thread(&name), "{name}");
+}
