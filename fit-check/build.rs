@@ -1,11 +1,13 @@
 //! Compiles the CUDA driver that counts (`estimator/counting-driver`), which the program carries: it
-//! depends on std alone, so that rustc is all that it takes.
+//! depends on std alone, so that rustc is all that it takes. Reads the versions of burn and CubeCL off the
+//! lock file.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
+    state_versions();
     let crates = Path::new("../estimator");
     let driver = crates.join("counting-driver");
     let sources = [driver.join("src"), crates.join("card/src/launch_time.rs")];
@@ -45,4 +47,18 @@ fn main() {
         compiled.success(),
         "the counting CUDA driver does not compile"
     );
+}
+
+/// Makes the versions of burn and CubeCL that are simulated, those of the lock file, `BURN_VERSION` and
+/// `CUBECL_VERSION`.
+fn state_versions() {
+    const LOCK: &str = "../Cargo.lock";
+    println!("cargo::rerun-if-changed={LOCK}");
+    let locked = cargo_lock::Lockfile::load(LOCK).expect("the lock file of the workspace");
+    for (name, variable) in [("burn", "BURN_VERSION"), ("cubecl", "CUBECL_VERSION")] {
+        let mut packages = locked.packages.iter();
+        let package = packages.find(|package| package.name.as_str() == name);
+        let version = &package.expect("a dependency").version;
+        println!("cargo::rustc-env={variable}={version}");
+    }
 }

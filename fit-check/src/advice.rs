@@ -440,3 +440,47 @@ fn size_flag(size: InputSize, input: &Input) -> String {
     let value = input.get(size);
     value.map_or_else(String::new, |value| SizeOption::of(size).typed(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use estimator::Runtime;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::resolve::Batch;
+
+    /// The step is mostly activations: halves of them help, and parts of the batch whose gradients are added up.
+    /// What makes the batch fit comes first, and of that what leaves the training as it is.
+    #[test]
+    fn changes_help_and_the_best_come_first() {
+        use clap::Parser;
+        let words = "fit-check estimate resnet-20 --batch 512 --memory 300MB";
+        let Command::Estimate(raw) = Cli::parse_from(words.split(' ')).command else {
+            unreachable!("the command is estimate");
+        };
+        let batch = Batch {
+            samples: raw.batch.as_deref(),
+            tokens: None,
+        };
+        let request = ResolvedRequest::new(&raw.job, batch).unwrap();
+        assert_eq!(request.runtime, Runtime::Cuda);
+        let advice = advise(&request, &request.cards[0], &[], Goal::Batch).unwrap();
+        assert!(advice.max_batch < 512);
+        let ranks: Vec<_> = advice
+            .changes
+            .iter()
+            .map(|change| (!change.fits, change.rank))
+            .collect();
+        assert!(ranks.is_sorted(), "{ranks:?}");
+        let [parts, ..] = advice.changes.as_slice() else {
+            panic!("no change helps");
+        };
+        assert!(parts.fits && parts.rank == Rank::Same);
+        assert!(parts.batch <= parts.max_batch && parts.flags.contains("--accumulate"));
+        let halves = advice
+            .changes
+            .iter()
+            .find(|change| change.flags == "--precision fp16");
+        assert!(halves.is_some_and(|halves| halves.max_batch > advice.max_batch));
+    }
+}

@@ -352,3 +352,55 @@ fn relative(estimated: Bytes, measured: Bytes) -> f64 {
         _ => estimated.signed_difference(measured) as f64 / measured.as_f64(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(live: u64, reserved: u64) -> Figures {
+        Figures {
+            live_bytes: Bytes(live),
+            peak_live_bytes: None,
+            reserved_bytes: Bytes(reserved),
+            peak_reserved_bytes: Some(Bytes(reserved)),
+            peak_reserved_range: None,
+            device_bytes: None,
+            phases: vec![PhaseFigures {
+                phase: Phase::Forward,
+                step: 0,
+                allocations: 1,
+                live_bytes: Bytes(live),
+                peak_live_bytes: None,
+                readings: None,
+                reserved_bytes: Bytes(reserved),
+                reserved_range: None,
+                categories: Breakdown::default(),
+            }],
+        }
+    }
+
+    #[test]
+    fn an_estimate_may_be_above_by_the_tolerance_and_never_below() {
+        let measured = figures(100, 200);
+        let within = |live, reserved| {
+            let errors = Errors::of(&figures(live, reserved), &measured);
+            errors.within(0.02)
+        };
+        assert!(within(100, 200));
+        assert!(within(102, 204));
+        assert!(!within(103, 200), "3 % too much in use");
+        assert!(!within(99, 200), "too little in use");
+        assert!(!within(100, 199), "too little reserved");
+    }
+
+    #[test]
+    fn what_is_measured_within_the_range_of_the_estimates_is_no_error() {
+        let mut estimated = figures(100, 200);
+        assert!(!estimated.covers_reserved(&figures(100, 250)));
+        estimated.widen(&figures(100, 300));
+        let errors = Errors::of(&estimated, &figures(100, 250));
+        assert_eq!((errors.reserved, errors.peak_reserved), (0.0, Some(0.0)));
+        let beyond = Errors::of(&estimated, &figures(100, 400));
+        assert_eq!(beyond.reserved, -0.25);
+    }
+}

@@ -3,7 +3,7 @@
 
 use estimator::record::Event;
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, parallel_map};
-use model_zoo::{Job, Model, OptimizerKind, Precision, Weights};
+use model_zoo::{Job, Model, Precision, Weights};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -99,7 +99,12 @@ impl LowerBound {
     /// The step failed, or a card does not offer its number format.
     pub fn of(request: &ResolvedRequest, checkpoint: &Checkpoint) -> Result<Self, UserError> {
         let figures = Figures::of(request, &request.job)?;
-        let master = master_copies(request)?;
+        // Mixed precision keeps a copy of four bytes of each trained parameter; the recording counts it to
+        // the optimizer's state.
+        let master = match request.job.precision {
+            Precision::Mixed => Bytes(4 * figures.trainable),
+            _ => Bytes::ZERO,
+        };
         let mut cards = Vec::with_capacity(request.cards.len());
         for card in &request.cards {
             cards.push(bound(request, card, figures.at_least)?);
@@ -236,18 +241,6 @@ fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
         Some(position) => analysis.breakdown(recording, position),
         None => Breakdown::default(),
     }
-}
-
-/// The fp32 copies of 16-bit weights: what an optimizer that remembers nothing leaves.
-fn master_copies(request: &ResolvedRequest) -> Result<Bytes, UserError> {
-    if request.job.precision != Precision::Mixed {
-        return Ok(Bytes::ZERO);
-    }
-    let forgetful = Job {
-        optimizer: OptimizerKind::Sgd,
-        ..request.job.clone()
-    };
-    Ok(Figures::of(request, &forgetful)?.held.optimizer)
 }
 
 /// Whether the weights fit on `card`: if they are not more than it has, the step is run there,

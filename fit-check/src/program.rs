@@ -11,10 +11,7 @@ pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     match command() {
         Ok(status) => status,
         Err(error) => {
-            match error.downcast_ref::<UserError>() {
-                Some(error) => anstream::eprintln!("{error}"),
-                None => anstream::eprintln!("error: {error:#}"),
-            }
+            anstream::eprintln!("{}", UserError::from(error));
             ExitCode::from(UNKNOWN)
         }
     }

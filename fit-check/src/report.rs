@@ -32,11 +32,14 @@ pub struct Burn {
 }
 
 impl Burn {
+    /// The version of burn that is simulated: that of the lock file.
+    pub const VERSION: &str = env!("BURN_VERSION");
+
     /// The burn of this program; if it tunes its kernels, with `tuning`.
     pub fn this(tuning: Tuning) -> Self {
         let autotune = cfg!(feature = "autotune");
         Self {
-            version: "0.22.1".into(),
+            version: Self::VERSION.into(),
             fusion: cfg!(feature = "fusion"),
             autotune,
             tuning: autotune.then_some(tuning),

@@ -369,3 +369,67 @@ fn countable(model: &str, job: &Job) -> Result<(), UserError> {
         .hint("make --batch, --image or --seq smaller")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cards(gpu: &[&str], memory: Option<&str>, runtime: &str) -> Result<Vec<Card>, UserError> {
+        let raw = cli::Cards {
+            runtime: runtime.into(),
+            tuning: "cold".into(),
+            gpu: gpu.iter().map(ToString::to_string).collect(),
+            memory: memory.map(String::from),
+        };
+        super::cards(&raw, &raw.gpu, super::runtime(&raw)?)
+    }
+
+    #[test]
+    fn a_card_is_a_name_a_class_or_a_size() {
+        let found = cards(&["rtx-3090", "24GB"], None, "cuda").unwrap();
+        assert_eq!(found[0].label(), "RTX 3090");
+        // The class is the least usable card that is sold with it.
+        assert!(found[1].usable() <= found[0].usable());
+        assert!(
+            found
+                .iter()
+                .all(|card| card.device.simulation.tuning == Tuning::Cold)
+        );
+        let sized = cards(&[], Some("10GB"), "wgpu").unwrap();
+        assert_eq!(sized[0].available(), Bytes(10_000_000_000));
+        assert_eq!(sized[0].device.runtime, Runtime::Wgpu);
+        assert!(cards(&[], None, "cuda").unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_hint() {
+        for refused in [
+            cards(&["l4"], Some("1GB"), "cuda"),
+            cards(&["rtx-9999"], None, "cuda"),
+            cards(&["l4"], None, "rocm"),
+            cards(&[], Some("0GB"), "cuda"),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("\nhint: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_are_whole_numbers_from_one_to_what_burn_counts_with() {
+        assert_eq!(count("--batch", "4294967295").unwrap(), 4_294_967_295);
+        for wrong in ["0", "-1", "4294967296", "1.5", "many"] {
+            assert!(count("--batch", wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tensors_that_64_bits_cannot_count_are_refused() {
+        let resnet = model_zoo::find("resnet-50").unwrap();
+        let request = |batch| Request {
+            batch: Some(batch),
+            ..Request::default()
+        };
+        assert!(job_of(&resnet, request(1 << 20)).is_ok());
+        assert!(job_of(&resnet, request(u32::MAX as usize)).is_err());
+    }
+}

@@ -37,6 +37,20 @@ impl UserError {
     }
 }
 
+impl From<anyhow::Error> for UserError {
+    /// Every error of the libraries gets its hint here, wherever it came from.
+    fn from(error: anyhow::Error) -> Self {
+        error
+            .downcast::<Self>()
+            .or_else(|error| error.downcast::<model_zoo::Error>().map(Self::from))
+            .or_else(|error| error.downcast::<estimator::Error>().map(Self::from))
+            .or_else(|error| error.downcast::<estimator::OutOfMemory>().map(Self::from))
+            .or_else(|error| error.downcast::<estimator::UnknownGpu>().map(Self::from))
+            .or_else(|error| error.downcast::<SizeError>().map(Self::from))
+            .unwrap_or_else(|error| Self::new(format!("{error:#}")))
+    }
+}
+
 impl fmt::Display for UserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", printable(&self.error))?;

@@ -96,3 +96,20 @@ fn neither_files_nor_variables_change_an_answer() {
     assert_eq!(names(&below).len(), 0);
     assert_eq!(names(configured.path()).len(), 5);
 }
+
+/// The user's own cache of CubeCL would change answers, so it is neither read nor written.
+#[test]
+fn nothing_is_written_into_the_users_home() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    let output = command
+        .args(["estimate", "resnet-20", "--quiet", "--no-cache"])
+        .env("HOME", home.path())
+        .env_remove("XDG_CACHE_HOME")
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let left: Vec<_> = std::fs::read_dir(home.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -92,8 +92,8 @@ fn a_cell_is_of_a_card_that_is_tuned_to_its_batch() {
 #[test]
 #[cfg(unix)]
 fn ctrl_c_leaves_a_table_that_says_that_it_is_partial() {
+    use std::io::{BufRead, BufReader, Read};
     use std::process::Stdio;
-    use std::time::Duration;
 
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
@@ -102,13 +102,20 @@ fn ctrl_c_leaves_a_table_that_says_that_it_is_partial() {
     let file = folder.path().join("table.json");
     let mut command = Command::new(PROGRAM);
     command.args(["table", "--gpus", "all", "--format", "json", "--output"]);
-    let child = command.arg(&file).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(5));
+    let mut child = command.arg(&file).stderr(Stdio::piped()).spawn().unwrap();
+    // The program shows how far it is: it is at work then, and knows what to do with Ctrl-C.
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(" of "), "{line}");
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said, "interrupted: the table is not complete\n");
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    assert!(
+        said.ends_with("interrupted: the table is not complete\n"),
+        "{said}"
+    );
     let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(report["complete"], false);
     let rows = report["rows"].as_array().unwrap();

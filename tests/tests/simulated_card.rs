@@ -233,7 +233,8 @@ fn two_runs_are_the_same_to_the_byte() {
     assert_eq!(one.reserved, other.reserved);
 }
 
-/// Every variant of the zoo, trained for a step, has the counts that are published for it.
+/// The modules that a step reports have the published counts; that all networks have theirs is tested in the
+/// zoo (`counts_are_those_published`).
 #[test]
 fn resnets_have_their_published_counts() {
     for variant in model_zoo::variants() {

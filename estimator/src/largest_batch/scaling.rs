@@ -278,3 +278,53 @@ fn numbers(recording: &Recording) -> Vec<Option<usize>> {
     }
     numbers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    fn tensor(shape: &[usize]) -> TensorLayout {
+        TensorLayout {
+            shape: shape.to_vec(),
+            element_bytes: 4,
+            pitched: true,
+        }
+    }
+
+    /// Rows of 1000 floats take 4000 bytes, which CUDA pads to 4096 (`cuMemAllocPitch`, 512-byte
+    /// alignment): sizes follow from shapes, and not from a straight line through bytes.
+    #[test]
+    fn a_buffer_grows_as_its_shapes_do() {
+        let rule = LayoutRule::new(&DeviceSpec::unlimited(Runtime::Cuda));
+        let [two, three] = [2, 3].map(|batch| Layout(vec![tensor(&[batch, 8, 1000])]));
+        let growth = Growth::Shapes {
+            slopes: slopes(&two, &three).unwrap(),
+            layout: two,
+        };
+        for further in [0, 1, 98] {
+            let batch = 2 + further as u64;
+            assert_eq!(growth.bytes(further, &rule), Bytes(batch * 8 * 4096));
+        }
+    }
+
+    #[test]
+    fn other_tensors_do_not_grow_into_each_other() {
+        let pair = Layout(vec![tensor(&[2, 4]), tensor(&[2])]);
+        let one = Layout(vec![tensor(&[3, 4])]);
+        assert_eq!(slopes(&pair, &one), None);
+        let other_rank = Layout(vec![tensor(&[3]), tensor(&[2])]);
+        assert_eq!(slopes(&pair, &other_rank), None);
+    }
+
+    #[test]
+    fn what_is_only_known_in_bytes_grows_along_a_line() {
+        let rule = LayoutRule::new(&DeviceSpec::unlimited(Runtime::Cuda));
+        let growth = Growth::Bytes {
+            bytes: Bytes(100),
+            slope: -30,
+        };
+        assert_eq!(growth.bytes(2, &rule), Bytes(40));
+        assert_eq!(growth.bytes(9, &rule), Bytes::ZERO);
+    }
+}

@@ -78,3 +78,42 @@ pub(super) fn between(low: u64, high: u64, fits: impl Fn(u64) -> bool) -> u64 {
     }
     most
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// Against trying every number: the largest that fits, from every start, where every third number is
+    /// accepted and where all are.
+    #[test]
+    fn a_gallop_finds_what_trying_every_number_finds() {
+        for step in [1, 3] {
+            let accepts = |number: u64| number.is_multiple_of(step);
+            for limit in 0..40 {
+                let fits = |number: u64| number <= limit;
+                let expected = (1..50).filter(|n| accepts(*n) && fits(*n)).max();
+                let next = (1..50).find(|n| accepts(*n) && !fits(*n));
+                for start in [0, 1, 7, limit, limit + 1, 49] {
+                    let Ok(found) = gallop(start, 1, 50, accepts, |n| Ok::<_, Infallible>(fits(n)));
+                    assert_eq!(
+                        found,
+                        (expected.unwrap_or(0), next.unwrap_or(50)),
+                        "from {start}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strided_numbers_are_few_and_reach_the_top() {
+        for (low, high) in [(1, 1), (1, 2), (5, 100), (0, 8), (3, 12)] {
+            let numbers: Vec<u64> = strided(low, high, MAX_PROBES).collect();
+            assert!(numbers.len() as u64 <= MAX_PROBES);
+            assert_eq!(numbers.first().copied(), (low < high).then(|| high - 1));
+            assert!(numbers.iter().all(|number| (low..high).contains(number)));
+        }
+    }
+}

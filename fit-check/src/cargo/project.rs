@@ -8,10 +8,11 @@ use cargo_lock::Lockfile;
 use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
 use super::request::{BuildOptions, ProgramRequest, TargetRequest};
+use crate::report::Burn;
 use crate::user_error::{UserError, either};
 
 /// The burn that is simulated, and the CubeCL under it.
-const SIMULATED: [(&str, &str); 2] = [("burn", "0.22.1"), ("cubecl", "0.11.3")];
+const SIMULATED: [(&str, &str); 2] = [("burn", Burn::VERSION), ("cubecl", env!("CUBECL_VERSION"))];
 
 /// A program, and where it is built.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use super::report::{HeldBuffers, ProgramReport};
 use crate::output::job_lines::verdict_line;
 use crate::output::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
 use crate::output::{Cell, Report, Table, column};
+use crate::report::Burn;
 
 impl ProgramReport {
     fn figures(&self) -> Vec<(&'static str, Bytes, String)> {
@@ -70,9 +71,10 @@ impl ProgramReport {
         }
         let _ = write!(
             notes,
-            "\nburn 0.22.1 on {}, with the program's own features\n\
+            "\nburn {} on {}, with the program's own features\n\
              not known: phases, layers, and which buffer is a weight\n\
              the program's calls come from a thread of its own: another run may differ a little",
+            Burn::VERSION,
             self.runtime
         );
         notes

@@ -72,18 +72,16 @@ pub fn answer<M: Model + Sync>(
     let device = request.unlimited();
     let program = training_job(&request.model, &request.job);
     let batch = request.job.batch as u64;
-    let simulated = program
-        .simulate_unlimited(batch, &device)
-        .map_err(UserError::from)?;
-    let mut estimate = simulated.estimate().map_err(UserError::from)?;
+    let simulated = program.simulate_unlimited(batch, &device)?;
+    let mut estimate = simulated.estimate()?;
     let range = match raw.kernels {
-        true => Some(range(&program, batch, &device).map_err(UserError::from)?),
+        true => Some(range(&program, batch, &device)?),
         false => None,
     };
     let mut verdicts = Vec::with_capacity(request.cards.len());
     for card in &request.cards {
         progress.at(&format!("training it on {}", GpuName::new(card).name));
-        let verdict = verdict(&program, batch, &card.device, &estimate).map_err(UserError::from)?;
+        let verdict = verdict(&program, batch, &card.device, &estimate)?;
         verdicts.push(Verdict::new(card, &verdict));
     }
     let advice = advice(raw, request, &estimate, &verdicts, &progress)?;
@@ -96,7 +94,7 @@ pub fn answer<M: Model + Sync>(
         let unfused = program.simulate_unlimited(batch, &device.unfused());
         let unfused =
             unfused.and_then(|unfused| Ok::<_, estimator::Error>(unfused.estimate()?.layers));
-        estimate.layers = unfused.map_err(UserError::from)?;
+        estimate.layers = unfused?;
     }
     let report = EstimateReport {
         layers_unfused: unfused,
@@ -165,7 +163,7 @@ fn advice<M: Model + Sync>(
     let card = card.ok_or_else(advice::needs_card)?;
     progress.at("trying what would make it fit");
     let layers = advice::trained(estimate);
-    let advice = advise(request, card, &layers, Goal::Batch).map_err(UserError::from)?;
+    let advice = advise(request, card, &layers, Goal::Batch)?;
     Ok(Some(advice))
 }
 

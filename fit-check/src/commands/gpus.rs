@@ -25,7 +25,7 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
             .into());
     }
     let cards: Vec<GpuReport> = match &raw.card {
-        Some(name) => vec![GpuReport::from(Gpu::find(name).map_err(UserError::from)?)],
+        Some(name) => vec![GpuReport::from(Gpu::find(name)?)],
         None => Gpu::all().iter().map(GpuReport::from).collect(),
     };
     output::check(&raw.output)?;

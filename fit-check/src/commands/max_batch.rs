@@ -49,13 +49,12 @@ pub fn answer<M: Model + Sync>(
     let program = training_job(&request.model, &request.job).without_first_runs();
     let most = request.cards.iter().max_by_key(|card| card.usable());
     let most = &most.expect("a card was named").device;
-    let predictor = Predictor::learn(&program, most).map_err(UserError::from)?;
+    let predictor = Predictor::learn(&program, most)?;
     let mut cards = Vec::with_capacity(request.cards.len());
     let mut layers = Vec::new();
     for card in &request.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
-        let found =
-            largest_batch(&program, predictor.as_ref(), &card.device).map_err(UserError::from)?;
+        let found = largest_batch(&program, predictor.as_ref(), &card.device)?;
         cards.push(CardBatch::new(card, &found, request.job.input.tokens()));
         layers = advice::trained(&found.next.estimate);
     }
@@ -89,6 +88,6 @@ fn advice<M: Model + Sync>(
     let empty = cards.iter().position(|card| card.max_batch == 0);
     progress.at("trying what would let more samples fit");
     let card = &request.cards[empty.unwrap_or(0)];
-    let advice = advise(request, card, layers, Goal::Most).map_err(UserError::from)?;
+    let advice = advise(request, card, layers, Goal::Most)?;
     Ok(Some(advice))
 }

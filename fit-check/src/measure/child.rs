@@ -16,7 +16,6 @@ use super::{Message, Mode, Opened, Task, Training, process};
 use crate::child_process;
 use crate::model_source::{self, AnyModel};
 use crate::step::{STEPS, training_device};
-use crate::user_error::UserError;
 
 /// Does what the task on stdin says, and ends when whoever gave it goes away.
 ///
@@ -85,7 +84,7 @@ fn train(
     whole: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
     let (model, _) = model_source::find(&training.model)?;
-    let job = training.request.resolve(&model).map_err(UserError::from)?;
+    let job = training.request.resolve(&model)?;
     if let Err(refused) = device.configure(job.precision.float_type()) {
         send(&Message::Failed(refused.to_string()));
         return Ok(());

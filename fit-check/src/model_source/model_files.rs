@@ -212,3 +212,38 @@ fn name(path: &Path) -> String {
         .find_map(|ending| name.strip_suffix(ending));
     short.unwrap_or(&name).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_the_index_before_the_single_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        assert!(ModelFiles::find(folder.path()).is_err(), "an empty folder");
+        write("other.safetensors", "");
+        let only = ModelFiles::find(folder.path()).unwrap();
+        assert_eq!(only.weights, [folder.path().join("other.safetensors")]);
+        write(WEIGHTS, "");
+        let named = ModelFiles::find(folder.path()).unwrap();
+        assert_eq!(named.weights, [folder.path().join(WEIGHTS)]);
+        write("part-1.safetensors", "");
+        write(
+            INDEX,
+            r#"{"weight_map": {"a": "part-1.safetensors", "b": "part-1.safetensors"}}"#,
+        );
+        write(CONFIG, "{}");
+        let indexed = ModelFiles::find(folder.path()).unwrap();
+        assert_eq!(indexed.weights, [folder.path().join("part-1.safetensors")]);
+        assert_eq!(indexed.config, Some(folder.path().join(CONFIG)));
+        let config = ModelFiles::find(&folder.path().join(CONFIG)).unwrap();
+        assert!(config.weights.is_empty() && config.config.is_some());
+    }
+
+    #[test]
+    fn names_of_the_zoo_are_no_paths() {
+        assert!(!is_path("resnet-50") && !is_path("no-such-model"));
+        assert!(is_path("./resnet-50") && is_path("weights.safetensors") && is_path(".."));
+    }
+}

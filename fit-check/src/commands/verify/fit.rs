@@ -86,7 +86,7 @@ fn simulate(
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
     let device = proof.device().with_queue_lag(queue_lag);
     let batch = proof.job.batch as u64;
-    let simulated = program.simulate(batch, device).map_err(UserError::from)?;
+    let simulated = program.simulate(batch, device)?;
     match simulated.outcome() {
         Ok(()) => Ok(simulated),
         Err(refused) => {

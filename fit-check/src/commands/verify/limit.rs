@@ -28,8 +28,8 @@ pub(super) fn run(
     let means = MemoryLimiter::of(proof, budget)?;
     let program = training_job(&proof.model, &proof.job).without_first_runs();
     let card = left(proof, budget);
-    let predictor = Predictor::learn(&program, &card).map_err(UserError::from)?;
-    let found = largest_batch(&program, predictor.as_ref(), &card).map_err(UserError::from)?;
+    let predictor = Predictor::learn(&program, &card)?;
+    let found = largest_batch(&program, predictor.as_ref(), &card)?;
     let Some(at_max) = &found.at_max else {
         return Err(UserError::new(format!(
             "not one sample fits {budget}: {}",
