@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::{answer, text_table};
 use fit_check::comparison::Errors;
+use fit_check::job_info::Burn;
 use fit_check::measure::{DeviceKind, Mode};
 use fit_check::output::markdown;
 use fit_check::output::terminal::grouped;
 use fit_check::output::verify::relative;
 use fit_check::records::Record;
-use fit_check::report::Burn;
 
 /// Jobs, as they are typed, and the batch of the estimate: a convolutional network, a Transformer
 /// and a bidirectional LSTM of 64 steps. No tensor of them is above 128 MiB, so that Mesa's

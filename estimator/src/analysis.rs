@@ -1,4 +1,4 @@
-//! What a recording says, after the fact.
+//! Computes lifetimes, categories, layers and bytes in use from a recording.
 
 mod category;
 mod history;

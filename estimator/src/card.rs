@@ -1,4 +1,4 @@
-//! Cards that do not exist, under burn.
+//! Simulated cards under burn.
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
@@ -18,8 +18,8 @@ pub use simulated_card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, S
 use crate::Error;
 use crate::record::Recording;
 
-/// A card that does not exist: burn trains on its [`device`](Self::device) as on any other,
-/// and it remembers what was done to its memory.
+/// A simulated card: burn trains on its [`device`](Self::device) as on any other, and the card records what
+/// happens to its memory.
 #[derive(Debug)]
 pub struct SimulatedCard {
     index: u16,
@@ -27,7 +27,7 @@ pub struct SimulatedCard {
 }
 
 impl SimulatedCard {
-    /// A new card. Any number can be used at once; none sees another.
+    /// A new card. A process can use any number of cards at once, independently of each other.
     ///
     /// # Errors
     ///
@@ -41,15 +41,14 @@ impl SimulatedCard {
         Ok(card)
     }
 
-    /// Settles burn's configuration for this card, of which no `burn.toml` and no variable is part.
+    /// Sets burn's configuration for this card, regardless of any `burn.toml` and any environment variable.
     fn configure_burn(&self) -> Result<(), Error> {
-        // A thread takes the configuration when it first asks for it, and keeps it; a card is asked on a
-        // thread of its own.
+        // A thread reads the configuration once, when it first needs it; each card has a thread of its own.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let burn = match self.shared.spec.simulation.fused {
             true => BurnConfig::default(),
-            // Its fields are private; this is the form of `burn.toml`, as JSON.
+            // The fields of `BurnConfig` are private; this is the content of a `burn.toml`, as JSON.
             false => {
                 serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
                     .expect("burn knows this field")
@@ -59,7 +58,7 @@ impl SimulatedCard {
         self.run(|| drop(burn::runtime_config()))
     }
 
-    /// The device under which burn knows this card.
+    /// The burn device of this card.
     pub fn device(&self) -> Device {
         Device::rocm(self.index as usize)
     }
@@ -68,7 +67,7 @@ impl SimulatedCard {
     ///
     /// # Errors
     ///
-    /// [`Error::Precision`]: the card does not offer it, or the device was used before.
+    /// [`Error::Precision`]: the card does not offer the type, or the device was used before.
     pub fn configured(&self, float: FloatDType) -> Result<Device, Error> {
         // burn's defaults for the devices of these runtimes: `defaults` of `CubeDevice` in
         // `burn-backend` 0.22.1, `src/lib.rs`.
@@ -78,8 +77,8 @@ impl SimulatedCard {
         };
         let refused = |error: DeviceError| Error::Precision(error.to_string());
         let mut device = self.device();
-        // What autodiff and the backend make of their own accord has the defaults of the
-        // device below, which a program's own choice of `float` leaves alone.
+        // Tensors that autodiff and the backend create on their own get the default types of the inner
+        // device, which a program's choice of `float` does not change.
         if let DispatchDevice::Cube(below) = device.as_dispatch() {
             set_default_dtypes::<Rocm>(below, FloatDType::F32, IntDType::I32, bool_type)
                 .map_err(refused)?;
@@ -91,11 +90,11 @@ impl SimulatedCard {
         Ok(device)
     }
 
-    /// Switches the card off and on: from here on it is like `spec`, which has the same kernels,
-    /// and its memory is empty. What burn found out that can be fused stays known, and what its tuner
-    /// found out about the card when it had this `name`, one of any number.
+    /// Restarts the card as one like `spec`, which must have the same kernels, with empty memory. burn still
+    /// knows what it can fuse, and its tuner knows what it learned about the card under the runtime name at
+    /// index `name`.
     pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize) {
-        // What fusion still holds back of the last program is done before.
+        // First execute what fusion still holds back of the last program.
         let _ = self.device().sync();
         let next = Shared::named(spec, name);
         self.shared.becomes(next.clone());
@@ -103,13 +102,13 @@ impl SimulatedCard {
         self.shared = next;
     }
 
-    /// Runs `task` on the card's own thread, where each call into the card is made in program
-    /// order: what `task` does to the card's memory is the same in every run.
+    /// Runs `task` on the card's own thread, where CubeCL executes each call in program order: `task` does
+    /// the same to the card's memory in every run.
     ///
     /// # Errors
     ///
-    /// `task` panics: [`Error::NoKernel`] if for want of a kernel, else [`Error::Panicked`] with
-    /// the message.
+    /// `task` panics: [`Error::NoKernel`] if burn has no kernel for it, else [`Error::Panicked`] with the
+    /// message.
     pub fn run<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send) -> Result<R, Error> {
         let client = HipRuntime::client(&AmdDevice::new(self.index as usize));
         let outcome = client.exclusive(|| {
@@ -127,7 +126,7 @@ impl SimulatedCard {
         }
     }
 
-    /// What was done to the card so far; it starts anew from here.
+    /// Takes the recording so far; the card begins a new one.
     pub(crate) fn take_recording(&self) -> Recording {
         std::mem::take(&mut self.shared.recorder().recording)
     }
@@ -137,7 +136,7 @@ impl SimulatedCard {
     }
 }
 
-/// The service of any card, for calls into CubeCL that want one where it does not matter which.
+/// The service of some card, for calls into CubeCL where any service will do.
 pub(crate) fn any_service() -> ServiceId {
     ServiceId::of::<ShimServer>(cubecl_hip::device_id(0))
 }
@@ -155,21 +154,21 @@ fn install() {
     });
 }
 
-/// How often burn's tuner tries a candidate, which takes the same time whenever it is tried.
+/// How often burn's tuner tries a candidate. The simulated time is the same in each trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trials {
-    /// Often enough to choose.
+    /// Once, which is enough to choose.
     Once,
-    /// As often as on a real card where all times are the same. It counts where the memory of such a run
-    /// does: what a candidate was launched with stays on the card, unless the pools were tidied up since, as
-    /// they are when another candidate has a peak probed.
+    /// As often as on a real card with equal times in all trials. The number matters if the memory of the run
+    /// does: buffers of a candidate's launch stay on the card until CubeCL cleans up the pools, as it does
+    /// when another candidate needs a throughput probe.
     AsBurn,
 }
 
-/// Settles CubeCL's configuration, of which neither `cubecl.toml` nor a variable is part.
+/// Sets CubeCL's configuration, regardless of any `cubecl.toml` and any environment variable.
 pub(crate) fn configure_cubecl(trials: Trials) {
     let mut config = CubeClRuntimeConfig::default();
-    // See `crate::listen`.
+    // `crate::listen` reads this log.
     config.autotune.logger.log = Some(LogCrateLevel::Info);
     let samples = match trials {
         Trials::Once => 1,
@@ -183,12 +182,12 @@ pub(crate) fn configure_cubecl(trials: Trials) {
 impl Drop for SimulatedCard {
     fn drop(&mut self) {
         if cfg!(any(feature = "fusion", feature = "autotune")) {
-            // burn's fusion and its tuners keep what they know of a card for as long as the
-            // process lives, and in it a hold on the card's thread, for whose end CubeCL would
-            // wait 30 seconds. So that thread stays, asleep, and only the card's memory goes.
+            // burn's fusion and its tuners keep their knowledge of a card for the life of the process, and
+            // with it a handle on the card's thread; CubeCL would wait 30 seconds for the end of that thread.
+            // So the thread stays, asleep, and only the card's memory goes.
             self.restart(self.shared.spec.clone(), 0);
         } else {
-            // Its thread ends, and with it the server.
+            // The card's thread ends, and with it the server.
             DeviceHandle::<ShimServer>::shutdown(cubecl_hip::device_id(self.index));
         }
         simulated_card::remove(self.index);

@@ -1,4 +1,4 @@
-//! The GPUs that people rent, buy or queue for.
+//! The catalogue of GPUs that people rent, buy or queue for.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::Bytes;
 use crate::card::{CardSpec, DeviceSpec, Runtime};
 
-/// Where a card's usable memory is known from.
+/// The source of a card's usable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
     /// The lowest total that a driver has reported in public logs.
     Reported,
-    /// The fitted memory, less what drivers of comparable cards keep.
+    /// The fitted memory, minus what drivers of comparable cards reserve.
     Derived,
 }
 
@@ -22,27 +22,27 @@ pub enum Provenance {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Gpu {
-    /// Its name.
+    /// The product name.
     pub name: String,
-    /// What people type for it.
+    /// Other names that people type for it.
     pub aliases: Vec<String>,
-    /// Who makes it.
+    /// The vendor.
     pub vendor: String,
-    /// Generation.
+    /// The GPU generation.
     pub architecture: String,
     /// CUDA compute capability times ten; none for other vendors.
     pub compute_capability: Option<u32>,
     /// Streaming multiprocessors, compute units, Xe cores or GPU cores.
     pub multiprocessors: Option<u32>,
-    /// The number on the box, in GB.
+    /// The advertised memory in GB.
     pub marketed_gb: f64,
-    /// Fitted memory, less ECC where it is on in the factory.
+    /// The fitted memory, minus ECC if it is on by default.
     pub physical_bytes: Option<Bytes>,
-    /// What can be allocated: the least that is known.
+    /// The memory that can be allocated: the least value that is known.
     pub usable_bytes: Bytes,
-    /// Where `usable_bytes` is known from.
+    /// The kind of source of `usable_bytes`.
     pub provenance: Provenance,
-    /// What reported it: a driver query, an error message, a log.
+    /// The source of `usable_bytes`: a driver query, an error message, a log.
     pub source: String,
     /// Year of its launch.
     pub launch_year: Option<u32>,
@@ -50,28 +50,27 @@ pub struct Gpu {
     pub bandwidth_gb_s: Option<f64>,
     /// US launch list price.
     pub launch_price_usd: Option<f64>,
-    /// Anything odd about it.
+    /// Peculiarities of the card.
     pub note: String,
 }
 
-/// What a process costs beside the pools: the context, libraries, loaded kernels.
+/// The memory that a process takes besides the pools: the context, libraries, loaded kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Overhead {
-    /// What is typical.
+    /// The typical overhead.
     pub typical_bytes: Bytes,
-    /// What was never exceeded; verdicts rest on it.
+    /// An overhead that no known process exceeded; verdicts use it.
     pub cautious_bytes: Bytes,
 }
 
 impl Overhead {
-    /// From the number of multiprocessors.
+    /// The overhead on a card with this many multiprocessors.
     ///
-    /// From 26 public out-of-memory messages of PyTorch processes, 2023 to 2026, on ten kinds
-    /// of NVIDIA card from the T4 (40 SMs, 104 to 147 MiB) to the RTX PRO 6000 Blackwell (188
-    /// SMs, 696 MiB): the least-squares line is 22 + 3.43 MiB for each multiprocessor (root
-    /// mean square error 72 MiB, worst 183 MiB), and 6 MiB for each covers all of them.
-    /// burn's own processes have not been measured on a GPU yet.
+    /// Source: 26 public out-of-memory messages of PyTorch processes, 2023 to 2026, on ten kinds of NVIDIA
+    /// card from the T4 (40 SMs, 104 to 147 MiB) to the RTX PRO 6000 Blackwell (188 SMs, 696 MiB). The
+    /// least-squares line is 22 + 3.43 MiB for each multiprocessor (root mean square error 72 MiB, worst 183
+    /// MiB), and 6 MiB for each covers all of them. burn's own processes have not been measured on a GPU yet.
     pub fn of(multiprocessors: u32) -> Self {
         let count = f64::from(multiprocessors);
         Self {
@@ -101,9 +100,9 @@ struct Row {
     note: String,
 }
 
-/// What drivers keep of a card whose usable memory nobody has reported: the larger of
-/// 520 MiB and 1.9 % of the fitted memory, which promises too much for none of the 62 listed
-/// NVIDIA cards from 2017 on (but for the Quadro RTX 5000 with ECC switched on).
+/// The usable MiB of a card whose usable memory nobody has reported: the fitted memory, minus the larger of
+/// 520 MiB and 1.9 % of it for the driver. This promises too much for none of the 62 listed NVIDIA cards from
+/// 2017 on (except the Quadro RTX 5000 with ECC switched on).
 fn derived(physical_mib: u64) -> u64 {
     physical_mib - 520.max(physical_mib * 19 / 1000)
 }
@@ -148,7 +147,7 @@ static GPUS: LazyLock<Vec<Gpu>> = LazyLock::new(|| {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown card `{name}`")]
 pub struct UnknownGpu {
-    /// What was asked for.
+    /// The name that was looked up.
     pub name: String,
     /// The names nearest to it.
     pub nearest: Vec<String>,
@@ -160,12 +159,12 @@ impl Gpu {
         &GPUS
     }
 
-    /// The card that people call `name`: its name or an alias, whatever the capitals and
-    /// separators; or a class such as `24GB`, the least usable card sold with that size.
+    /// Finds the card with this name or alias, whatever the capitals and separators. For a class such as
+    /// `24GB`, returns the card with the least usable memory sold with that size.
     ///
     /// # Errors
     ///
-    /// There is none, with the nearest names.
+    /// No card has this name; the error has the nearest names.
     ///
     /// # Examples
     ///
@@ -190,8 +189,8 @@ impl Gpu {
         })
     }
 
-    /// The least usable card sold with `gb` GB. Macs share their memory with everything else
-    /// and are left out.
+    /// The card with the least usable memory sold with `gb` GB. Macs are left out, because they share their
+    /// memory with everything else.
     pub fn least_of(gb: f64) -> Option<&'static Gpu> {
         Self::all()
             .iter()
@@ -199,7 +198,7 @@ impl Gpu {
             .min_by_key(|gpu| gpu.usable_bytes)
     }
 
-    /// What to type for it: its first alias.
+    /// The card's first alias, for command lines.
     pub fn alias(&self) -> &str {
         self.aliases.first().unwrap_or(&self.name)
     }
@@ -212,13 +211,13 @@ impl Gpu {
             .unwrap_or(&self.name)
     }
 
-    /// What a process costs on it beside the pools.
+    /// The memory that a process takes on this card besides the pools.
     pub fn overhead(&self) -> Overhead {
-        // Where the count is not known, that of the largest card in the fit.
+        // If the count is not known, use that of the largest card in the fit.
         Overhead::of(self.multiprocessors.unwrap_or(188))
     }
 
-    /// This card as `runtime` sees it, with `total` bytes of memory.
+    /// This card as `runtime` sees it, with its usable memory as the total and its cautious overhead.
     pub fn spec(&self, runtime: Runtime) -> DeviceSpec {
         let unlimited = CardSpec::unlimited();
         let card = CardSpec {
@@ -244,7 +243,7 @@ impl Gpu {
     }
 }
 
-/// `24GB`, `24gb` and `24 GB` are a class, `24GiB` and `3080-12gb` are not.
+/// The size of a class in GB: `24GB`, `24gb` and `24 GB` are classes, `24GiB` and `3080-12gb` are not.
 fn class(name: &str) -> Option<f64> {
     let lower = name.trim().to_ascii_lowercase();
     lower.strip_suffix("gb")?.trim().parse().ok()

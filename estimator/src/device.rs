@@ -1,4 +1,4 @@
-//! What a real device says about itself, so that a card like it can be simulated.
+//! The description of a real device, from which a card like it can be simulated.
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
@@ -15,24 +15,24 @@ use crate::{Bytes, Shaders};
 /// A real device, as CubeCL's runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceDescription {
-    /// As it names itself.
+    /// The name that the device reports.
     pub name: String,
-    /// What kernels are compiled for.
+    /// The target that kernels are compiled for.
     pub target: String,
-    /// Alignment of buffers.
+    /// Alignment of buffers in bytes.
     pub alignment: u64,
     /// The largest single allocation.
     pub largest_page: Bytes,
-    /// All of its memory, where the runtime knows it.
+    /// Total memory, if the runtime knows it.
     pub memory: Option<Bytes>,
-    /// Streaming multiprocessors, where the runtime knows them.
+    /// Number of streaming multiprocessors, if the runtime knows it.
     pub multiprocessors: Option<u32>,
-    /// What kernels may use.
+    /// Limits and features of its kernels.
     pub shaders: Shaders,
 }
 
 impl DeviceDescription {
-    /// Of `device`, which is opened for it; none if CubeCL does not drive it.
+    /// Opens `device` and describes it; `None` if CubeCL does not drive it.
     pub fn of(device: &Device) -> Option<Self> {
         let DispatchDevice::Cube(device) = device.as_dispatch().clone().inner() else {
             return None;
@@ -66,8 +66,7 @@ impl DeviceDescription {
         })
     }
 
-    /// A simulated device like this one. Where the runtime does not know how much memory that has, it has
-    /// as much as is ever asked for.
+    /// A simulated device like this one. Its memory is unlimited if the runtime does not know the real size.
     pub fn spec(&self, runtime: Runtime) -> DeviceSpec {
         let unlimited = CardSpec::unlimited();
         let card = CardSpec {
@@ -86,7 +85,7 @@ impl DeviceDescription {
     }
 }
 
-/// What the pools of `device`, simulated or real, say; nothing if it reports none.
+/// Statistics of the pools of `device`, simulated or real; zeros if the device reports none.
 pub fn pools_of(device: &Device) -> Pools {
     let usage = device.memory_pool_usage();
     usage.map_or_else(Pools::default, |usage| Pools {

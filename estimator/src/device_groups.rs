@@ -1,9 +1,9 @@
-//! Devices that are the same for a step.
+//! Groups devices that are the same for a step.
 
 use crate::card::DeviceSpec;
 
-/// Groups `items` whose devices have the same kernels, all in their order: on the devices of a group a step
-/// makes the same calls.
+/// Groups `items` by the kernels of their devices, in their order: a step makes the same calls on all devices
+/// of a group.
 pub fn group_by_kernels<T>(
     items: impl IntoIterator<Item = T>,
     device: impl Fn(&T) -> DeviceSpec,
@@ -11,8 +11,8 @@ pub fn group_by_kernels<T>(
     group_by_key(items, |item| device(item).kernel_group())
 }
 
-/// Groups `items` whose devices have nothing different but their name, all in their order: what is found on
-/// one is so on the others.
+/// Groups `items` whose devices differ in nothing but their name, in their order: a result for one device
+/// holds for the others of its group.
 pub fn group_identical<T>(
     items: impl IntoIterator<Item = T>,
     device: impl Fn(&T) -> DeviceSpec,

@@ -1,4 +1,4 @@
-//! The devices on which a step fits.
+//! Finds the devices on which a step fits.
 
 use burn::tensor::FloatDType;
 
@@ -19,9 +19,9 @@ pub struct DeviceFit {
     pub fits: bool,
 }
 
-/// Whether `step` fits on each of `devices`, in their order; the floats that it creates are of the type
-/// `precision`. The step is run once for all devices with the same kernels, and its calls are then replayed
-/// in the memory of each.
+/// Finds out whether `step` fits on each of `devices`, in their order. The step creates floats of the type
+/// `precision`. It runs once for all devices with the same kernels, and its calls are then replayed in the
+/// memory of each.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ pub fn find_devices(
     search_devices(&job, 1, devices)
 }
 
-/// As [`find_devices`], of `program` with `batch` samples.
+/// Like [`find_devices`], for `program` with `batch` samples.
 pub fn search_devices(
     program: &(impl Program + Sync),
     batch: u64,

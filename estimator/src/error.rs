@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use simulated_card::upstream;
 
@@ -15,23 +15,23 @@ pub enum Error {
     /// burn has no kernel for a call of the program that such a card could launch.
     #[error("burn has no kernel for this step on such a card: {0}")]
     NoKernel(String),
-    /// More cards than a process can have.
+    /// The process has no index left for another card.
     #[error("no more than 65,535 simulated cards fit into one process")]
     TooManyCards,
     /// Every batch that was tried fits.
     #[error("a batch of {batch} still fits: there is no limit to find")]
     NoLimit {
-        /// The largest that was tried.
+        /// The largest batch that was tried.
         batch: u64,
     },
-    /// Whoever asked wants no answer any more.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
     /// burn refused the number format.
     #[error("the card does not offer this number format: {0}")]
     Precision(String),
-    /// The card refused an allocation of a step that was to run to its end: on a card without a limit, a
-    /// single buffer that is larger than a shader can bind.
+    /// The card refused an allocation of a step that should run to its end; on a card with unlimited memory,
+    /// this is a single buffer that is larger than a shader can bind.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
     /// burn's tuner does not settle on kernels.
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Why a program that panicked with `message` did so.
+    /// The error of a program that panicked with `message`.
     pub(crate) fn of_panic(message: String) -> Self {
         match upstream::unavailable_feature(&message) {
             Some(feature) => Self::NoKernel(feature.into()),
@@ -56,16 +56,16 @@ impl Error {
     layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default()
 )]
 pub struct OutOfMemory {
-    /// How large it is.
+    /// The size of the allocation.
     pub bytes: Bytes,
-    /// What was in use by then.
+    /// Bytes in use at that time.
     pub live: Bytes,
-    /// Why it was refused.
+    /// Why the card refused it.
     pub refusal: Refusal,
-    /// The phase that it happened in.
+    /// The phase in which it happened.
     pub phase: Phase,
-    /// The layer that wanted it.
+    /// The layer that needed it, if known.
     pub layer: Option<String>,
-    /// The kernel that was to write it.
+    /// The kernel that was to write it, if known.
     pub kernel: Option<String>,
 }

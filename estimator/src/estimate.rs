@@ -1,4 +1,4 @@
-//! The answer for one program: how much memory, when, and what for.
+//! The estimate for one program: how much memory it takes, when, and what for.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,66 +17,66 @@ use crate::required::required;
 use crate::run::{Aborted, FirstRun, Parameters, Run, Simulated};
 use crate::{Bytes, Error, OutOfMemory};
 
-/// The moment with the most bytes in use, and what a card must have for it.
+/// The moment with the most bytes in use, and the memory that a card needs for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Peak {
-    /// Bytes in use: no card with less can run the step.
+    /// Bytes in use. No card with less memory can run the step.
     pub live_bytes: Bytes,
-    /// Bytes that the pools hold where there is room.
+    /// The most bytes that the pools reserved on the card.
     pub reserved_bytes: Bytes,
-    /// The least memory, in whole MiB, with which the step completes: where room is short
-    /// the pools give pages back before they fail.
+    /// The least memory, in whole MiB, with which the step completes. It can be less than the reserved bytes:
+    /// on a nearly full card the pools give pages back before they fail.
     pub required_bytes: Bytes,
-    /// The phase in which it is.
+    /// The phase in which the peak occurs.
     pub phase: Phase,
-    /// The layer that is at work.
+    /// The layer that is active at the peak.
     pub layer: Option<String>,
-    /// The kernel for which the last buffer was made.
+    /// The kernel for which the last buffer was allocated.
     pub kernel: Option<String>,
 }
 
-/// One layer: of each quantity the most at the end of a phase of the last step.
+/// The memory of one layer. Each number is the largest at the end of a phase of the last step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct LayerMemory {
-    /// Where it is in the module tree.
+    /// The layer's path in the module tree.
     pub path: String,
-    /// Its type.
+    /// The type of the layer.
     pub kind: String,
-    /// Its parameters.
+    /// The layer's parameters.
     pub parameter_bytes: Bytes,
-    /// What it leaves for the backward pass.
+    /// Activations that the layer saves for the backward pass.
     pub activation_bytes: Bytes,
     /// The gradients of its parameters.
     pub gradient_bytes: Bytes,
-    /// What the optimizer remembers of its parameters.
+    /// Optimizer state for the layer's parameters.
     pub optimizer_bytes: Bytes,
 }
 
 /// How much memory a program takes, when, and what for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// What its modules hold.
+    /// The tensors that the program's modules hold.
     pub parameters: Parameters,
-    /// The highest of all steps.
+    /// The highest peak of all steps.
     pub peak: Peak,
-    /// What is in use at the peak; adds up to [`Peak::live_bytes`].
+    /// Bytes in use at the peak, by category; they add up to [`Peak::live_bytes`].
     pub at_peak: Breakdown,
     /// The phases of the last step.
     pub phases: Vec<PhaseMemory>,
     /// The layers, in the order in which they are first used.
     pub layers: Vec<LayerMemory>,
-    /// The run in which the kernels were tuned, where that was another one.
+    /// The run in which burn tuned the kernels, if that was a separate one.
     pub first_run: Option<FirstRun>,
 }
 
 impl Simulated {
-    /// How much memory the program takes, when, and what for.
+    /// Computes how much memory the program takes, when, and what for.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`]: the program did not come to its end on the card, as [`Simulated::outcome`] says.
+    /// [`OutOfMemory`]: the program did not complete on the card; see [`Simulated::outcome`].
     pub fn estimate(&self) -> Result<Estimate, OutOfMemory> {
         self.outcome()?;
         let recording = &self.recording;
@@ -111,12 +111,11 @@ impl Simulated {
         })
     }
 
-    /// Whether the program came to its end on the card.
+    /// Whether the program completed on the card.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`]: the card refused an allocation; which one, how large, in which phase
-    /// and layer.
+    /// [`OutOfMemory`]: the card refused an allocation. The error names its size, phase and layer.
     pub fn outcome(&self) -> Result<(), OutOfMemory> {
         match &self.recording.failure {
             None => Ok(()),
@@ -128,8 +127,8 @@ impl Simulated {
     }
 }
 
-/// Runs `program` on a card like `device` with as much memory as it asks for: how much memory it takes, when,
-/// and what for. The floats that it creates are of the type `precision`.
+/// Runs `program` on a card like `device` with unlimited memory and computes how much memory it takes, when,
+/// and what for. The program creates floats of the type `precision`.
 ///
 /// # Errors
 ///
@@ -166,13 +165,13 @@ pub fn estimate(
     Ok(job.simulate_unlimited(1, device)?.estimate()?)
 }
 
-/// Which of `phases` are the last step; all of them, if none was completed.
+/// The indices of `phases` that belong to the last step; all of them if no step was completed.
 fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
     let (mut start, mut end, mut all) = (None, None, 0);
     for (index, phase) in phases.enumerate() {
         match phase {
-            // Where a step updates several networks, its optimizer phases are not its ends; the
-            // batch is its start.
+            // A step that updates several networks has several optimizer phases, so a step begins with its
+            // batch.
             Phase::Data => start = Some(index),
             Phase::Optimizer => end = Some(index + 1),
             _ => {}
@@ -185,30 +184,30 @@ fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
     }
 }
 
-/// Everything that is read off a recording.
+/// Everything that the estimator computes from a recording.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// When each buffer is there.
+    /// When each buffer is in use.
     pub lifetimes: Lifetimes,
-    /// What each is for.
+    /// The category of each buffer.
     pub categories: Categories,
-    /// Which layer it belongs to.
+    /// The layer of each launch and each buffer.
     pub layer_of: LayerOf,
-    /// How much is in use.
+    /// The bytes in use, event by event.
     pub timeline: Timeline,
 }
 
-/// What a card is busy with.
+/// The operation that a card executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActiveOp {
-    /// The layer.
+    /// The path of its layer, if known.
     pub layer: Option<String>,
-    /// The kernel.
+    /// The name of its kernel, if known.
     pub kernel: Option<String>,
 }
 
 impl Analysis {
-    /// Of `recording`.
+    /// Analyzes `recording`.
     pub fn of(recording: &Recording) -> Self {
         let lifetimes = Lifetimes::of(recording);
         Self {
@@ -219,7 +218,7 @@ impl Analysis {
         }
     }
 
-    /// What is in use right after the event at `position`, by category.
+    /// The bytes in use right after the event at `position`, by category.
     pub fn breakdown(&self, recording: &Recording, position: usize) -> Breakdown {
         self.timeline
             .breakdown(recording, &self.lifetimes, &self.categories, position)
@@ -230,8 +229,8 @@ impl Analysis {
         History::of(recording, &self.categories, &self.layer_of)
     }
 
-    /// What the card is busy with at `position`: the launch for which the next buffers are
-    /// made comes after them.
+    /// The operation for which the card allocates at `position`: the next launch, since a launch comes after
+    /// the allocations made for it.
     pub fn active_op(&self, recording: &Recording, position: usize) -> ActiveOp {
         let events = recording.events.iter().enumerate().skip(position);
         let mut launches = events.filter_map(|(position, event)| match event {
@@ -250,7 +249,7 @@ impl Analysis {
         }
     }
 
-    /// What was refused: `failure` is that of `recording`.
+    /// Describes the allocation of `failure`, which is the failure of `recording`.
     pub(crate) fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.marks_before(life.born);
@@ -299,7 +298,8 @@ impl Analysis {
             (Phase::Optimizer, Category::Optimizer),
             (Phase::Forward, Category::Parameters),
         ];
-        // A step with several networks ends a phase for each; a layer is at work in some of them.
+        // A step with several networks repeats phases, one for each network; a layer is active in some of
+        // them.
         for (phase, wanted) in wanted {
             for mark in step
                 .clone()
@@ -328,13 +328,13 @@ fn path(recording: &Recording, layer: LayerId) -> String {
     recording.layers[layer.0 as usize].path.clone()
 }
 
-/// A kernel's name without the crates and modules that it is in.
+/// The short name of a kernel: the module that contains its type, without the path and type arguments.
 pub fn kernel_name(name: &str) -> String {
     let plain = name.split('<').next().unwrap_or(name);
     let mut parts: Vec<_> = plain.split("::").collect();
     let last = parts.pop().unwrap_or(plain);
     match parts.pop() {
-        // A kernel is a type within a module that has its name.
+        // The type of a kernel is in a module with the kernel's name.
         Some(module) => module.to_string(),
         None => last.to_string(),
     }

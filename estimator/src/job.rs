@@ -15,11 +15,11 @@ pub trait Program {
     ///
     /// # Errors
     ///
-    /// Not that the card is too small, which is in the recording: the step itself failed.
+    /// The step itself failed. A card that is too small is no error: the recording then contains the failure.
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error>;
 
-    /// Runs the step on a device like `spec` with as much memory as it asks for. Where the device allows no
-    /// single buffer as large as one of the step's, that limit is lifted as well.
+    /// Runs the step on a device like `spec` with unlimited memory. If a buffer of the step is larger than
+    /// the device's limit for a single buffer, this lifts that limit as well.
     ///
     /// # Errors
     ///
@@ -33,14 +33,14 @@ pub trait Program {
         }
     }
 
-    /// Whether the step can be run with `batch` samples, on any card: some networks compare
-    /// samples with each other, in pairs or groups.
+    /// Whether the step can run with `batch` samples, on any card: some networks compare samples with each
+    /// other, in pairs or groups.
     fn accepts(&self, batch: u64) -> bool {
         let _ = batch;
         true
     }
 
-    /// Whether no answer is wanted any more: runs fail with [`Error::Interrupted`] from then on.
+    /// Whether the caller wants to stop: runs fail with [`Error::Interrupted`] from then on.
     fn interrupted(&self) -> bool {
         false
     }
@@ -49,8 +49,8 @@ pub trait Program {
 type Step<'a> = dyn Fn(u64, &mut Run) -> Result<(), Aborted> + Sync + 'a;
 type AcceptsBatch<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 
-/// A closure that trains a step, with everything that burn finds out about it: what can be fused is found
-/// out once, whatever the batch, the card and the choice of kernels.
+/// A closure that runs a training step, with what burn learns about it: burn searches once for what it can
+/// fuse, whatever the batch, the card and the kernel preference.
 pub struct TrainingJob<'a> {
     step: Box<Step<'a>>,
     accepts: Box<AcceptsBatch<'a>>,
@@ -59,8 +59,8 @@ pub struct TrainingJob<'a> {
 }
 
 impl<'a> TrainingJob<'a> {
-    /// `step` trains with the number of samples that it is given; the floats that it creates are of the
-    /// type `precision`.
+    /// A job whose `step` trains with the number of samples that it is given, and creates floats of the type
+    /// `precision`.
     pub fn new(
         precision: FloatDType,
         step: impl Fn(u64, &mut Run) -> Result<(), Aborted> + Sync + 'a,
@@ -73,20 +73,19 @@ impl<'a> TrainingJob<'a> {
         }
     }
 
-    /// The step can be run with those numbers of samples that `accepts` is true of.
+    /// Restricts the job to the numbers of samples that `accepts` returns true for.
     pub fn accepting(mut self, accepts: impl Fn(u64) -> bool + Sync + 'a) -> Self {
         self.accepts = Box::new(accepts);
         self
     }
 
-    /// No run begins once `interrupted` is true: it fails with [`Error::Interrupted`].
+    /// Makes each later run fail with [`Error::Interrupted`] once `interrupted` returns true.
     pub fn until(mut self, interrupted: fn() -> bool) -> Self {
         self.interrupted = interrupted;
         self
     }
 
-    /// Kernels are tuned in less time, and nothing is said of the [runs](crate::FirstRun) in which they
-    /// are.
+    /// Tunes kernels in less time, but does not report the [runs](crate::FirstRun) in which burn tunes them.
     pub fn without_first_runs(mut self) -> Self {
         self.devices = self.devices.without_first_runs();
         self

@@ -22,14 +22,14 @@ pub use predictor::{Prediction, Predictor};
 pub use scaling::Scaling;
 use search::{MAX_BATCH, gallop};
 
-/// What stands against a larger batch.
+/// What prevents a larger batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Limit {
-    /// The card is full.
+    /// The card does not have enough memory.
     #[serde(rename = "device memory")]
     DeviceMemory,
-    /// No single allocation may be as large as one that the step needs.
+    /// The runtime allows no single allocation as large as one that the step needs.
     #[serde(rename = "single allocation")]
     SingleAllocation,
 }
@@ -37,33 +37,34 @@ pub enum Limit {
 /// The first batch that does not fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FirstRejected {
-    /// Samples in it.
+    /// Number of samples in the batch.
     pub batch: u64,
-    /// What it would take on a card with room.
+    /// The estimate for it on a card with unlimited memory.
     pub estimate: Estimate,
-    /// What was refused on this one.
+    /// The allocation that this card refused.
     pub refused: OutOfMemory,
 }
 
 /// The largest batch that fits on a card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LargestBatch {
-    /// Samples in it; 0 if not even one fits.
+    /// Number of samples in the batch; 0 if not even one fits.
     pub batch: u64,
-    /// What it takes; none if not even one fits.
+    /// The estimate for it; `None` if not even one sample fits.
     pub at_max: Option<Estimate>,
-    /// The first that does not fit.
+    /// The first batch that does not fit.
     pub next: FirstRejected,
-    /// What stands against it.
+    /// What prevents a larger batch.
     pub limit: Limit,
 }
 
-/// The largest batch of `step` that fits on `device`, which has a memory, and what it takes. `step` trains
-/// with the number of samples that it is given; the floats that it creates are of the type `precision`.
+/// Finds the largest batch of `step` that fits on `device`, whose memory must be limited, and how much memory
+/// it takes. `step` trains with the number of samples that it is given, and creates floats of the type
+/// `precision`.
 ///
 /// # Errors
 ///
-/// The step itself failed.
+/// The step itself failed, or every batch fits ([`Error::NoLimit`]).
 ///
 /// # Examples
 ///
@@ -83,7 +84,7 @@ pub struct LargestBatch {
 ///     drop(output);
 ///     Ok(())
 /// })?;
-/// // A sample has 260 KiB or more, of 24 GB.
+/// // A sample takes at least 260 KiB of the 24 GB.
 /// assert!(found.batch > 10_000 && found.batch < 24_000_000_000 / (260 << 10));
 /// assert_eq!(found.next.batch, found.batch + 1);
 /// # Ok::<(), estimator::Error>(())
@@ -98,13 +99,13 @@ pub fn max_batch(
     largest_batch(&job, predictor.as_ref(), device)
 }
 
-/// The largest batch of `program` that fits on a device like `spec`, which has a memory, and what
-/// it takes. It fits both where the device's thread keeps up with the program and where its queue is full
-/// ([`QueueLag`]): on a full card that can decide.
+/// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited, and
+/// how much memory it takes. The batch fits both without queue lag and with a full queue ([`QueueLag`]): on a
+/// full card the lag can decide.
 ///
 /// # Errors
 ///
-/// The step itself failed.
+/// The step itself failed, or every batch fits ([`Error::NoLimit`]).
 pub fn largest_batch<P: Program>(
     program: &P,
     predictor: Option<&Predictor<P>>,
@@ -125,21 +126,22 @@ pub fn largest_batch<P: Program>(
     })
 }
 
-/// The largest batch that fits on a card, and the next, which does not.
+/// The largest batch that fits on a card, and the next batch, which does not.
 #[derive(Clone, Debug)]
 pub struct LargestFit {
-    /// Samples in it; 0 if not even one fits.
+    /// Number of samples in the batch; 0 if not even one fits.
     pub batch: u64,
-    /// The step with it, on the card; none if not even one sample fits, and if it was not run.
+    /// The run of the step with it on the card; `None` if not even one sample fits, or if the step was not
+    /// run.
     pub at_max: Option<Simulated>,
-    /// The first that does not fit: one sample more, where the step can be run with that.
+    /// The first batch that does not fit: the next one that the program accepts.
     pub next: u64,
-    /// What the card refused of it.
+    /// The allocation of that batch that the card refused.
     pub refused: OutOfMemory,
 }
 
 impl LargestFit {
-    /// What stands against a larger batch.
+    /// What prevents a larger batch.
     pub fn limit(&self) -> Limit {
         match self.refused.refusal {
             Refusal::Full => Limit::DeviceMemory,
@@ -148,15 +150,15 @@ impl LargestFit {
     }
 }
 
-/// The largest batch of `program` that fits on a device like `spec`, which has a memory, with any
-/// [`QueueLag`].
+/// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited,
+/// without queue lag and with a full queue ([`QueueLag`]).
 ///
-/// `predictor` proposes an answer in no time; that its batch fits and that the next does not is
-/// then found by running both steps on such a device.
+/// `predictor` proposes an answer quickly. This function then runs the step on such a device with that batch
+/// and with the next one, to show that the first fits and the second does not.
 ///
 /// # Errors
 ///
-/// The step itself failed.
+/// The step itself failed, or every batch fits ([`Error::NoLimit`]).
 pub fn largest_fit<P: Program>(
     program: &P,
     predictor: Option<&Predictor<P>>,
@@ -167,7 +169,7 @@ pub fn largest_fit<P: Program>(
     search_near(&any_lag, proposed.transpose()?.unwrap_or_default(), spec)
 }
 
-/// As [`largest_fit`], where something else proposes the answer `proposed`.
+/// Like [`largest_fit`], with `proposed` in place of a predictor.
 fn largest_fit_near(
     program: &impl Program,
     proposed: u64,
@@ -176,7 +178,7 @@ fn largest_fit_near(
     search_near(&AnyQueueLag::new(program), proposed, spec)
 }
 
-/// The largest batch of `program` as it is, looked for from `proposed` on.
+/// Searches from `proposed` for the largest batch of `program` on a device like `spec`.
 fn search_near(
     program: &impl Program,
     proposed: u64,
@@ -190,7 +192,7 @@ fn search_near(
         *(if fits { &mut at_max } else { &mut at_least }) = Some(simulated);
         Ok::<_, Error>(fits)
     };
-    // The proposal is nearly always the answer: look there first, and then outwards.
+    // The proposal is nearly always the answer, so the search begins there and goes outwards.
     let accepts = |batch| program.accepts(batch);
     let (most, least) = gallop(proposed, 1, MAX_BATCH, accepts, fits)?;
     let refused = at_least.and_then(|simulated| simulated.outcome().err());
@@ -202,8 +204,8 @@ fn search_near(
     })
 }
 
-/// A program on a device whose thread keeps up with it, and on one whose queue is full: where the step fits on
-/// the first and not on the second, the device is said to refuse it.
+/// A program that runs both without queue lag and with a full queue: if the step fits without lag and not
+/// with the full queue, the device counts as refusing it.
 struct AnyQueueLag<'a, P> {
     program: &'a P,
     /// A batch that is known to fit with a full queue.
@@ -218,8 +220,8 @@ impl<'a, P: Program> AnyQueueLag<'a, P> {
         }
     }
 
-    /// The batch that `predictor` proposes for a device like `spec`; if that does not fit with a full
-    /// queue, the one that a predictor of such runs proposes.
+    /// The batch that `predictor` proposes for a device like `spec`. If that batch does not fit with a full
+    /// queue, a predictor of runs with a full queue may lower it.
     fn proposed(&self, predictor: &Predictor<P>, spec: &DeviceSpec) -> Result<u64, Error> {
         let proposed = predictor.predicted(spec, None).batch;
         let full_queue = with_full_queue(spec);
@@ -234,7 +236,7 @@ impl<'a, P: Program> AnyQueueLag<'a, P> {
         Ok(proposed.min(predictor.predicted(spec, None).batch))
     }
 
-    /// The step on a device like `full_queue`, if it does not fit there.
+    /// Runs the step on a device like `full_queue`; returns the run only if the step does not fit there.
     fn run_with_full_queue(
         &self,
         batch: u64,
@@ -252,7 +254,7 @@ impl<'a, P: Program> AnyQueueLag<'a, P> {
     }
 }
 
-/// A device like `spec` whose thread is as far behind the program as it can be.
+/// A device like `spec` with a full queue.
 fn with_full_queue(spec: &DeviceSpec) -> DeviceSpec {
     spec.clone().with_queue_lag(QueueLag::Full)
 }

@@ -1,5 +1,5 @@
-//! Does this training step fit on this GPU? Runs burn training steps on GPUs that do not exist, and says
-//! where their memory goes.
+//! Does this training step fit on this GPU? This crate runs burn training steps on simulated GPUs and
+//! computes where their memory goes.
 //!
 //! ```
 //! use burn::module::Module;
@@ -23,16 +23,15 @@
 //! assert!(verdict.unwrap().fits());
 //! ```
 //!
-//! [`estimate`] says how much memory a step takes and what for, [`fits`] whether a device has that,
+//! [`estimate`] says how much memory a step takes and what for, [`fits`] whether a device has that much,
 //! [`max_batch`] how many samples fit on it, [`largest_fits`] the same for many jobs and devices, and
-//! [`find_devices`] which devices will do.
+//! [`find_devices`] on which devices a step fits.
 //!
-//! A step is run once, as it is, on a [`SimulatedCard`]: burn's own backend decides every
-//! buffer, and CubeCL's own allocator pages, reuses and runs out. What happened is a
-//! [`Recording`](record::Recording); everything else here is read off it.
+//! The estimator runs a step unchanged on a [`SimulatedCard`]: burn's own backend decides every buffer, and
+//! CubeCL's own allocator takes pages, reuses them and runs out of memory. The result is a
+//! [`Recording`](record::Recording), from which this crate computes everything else.
 //!
-//! Invariant: nothing here knows the name of a model, and no formula says what a layer
-//! needs.
+//! Invariant: this crate does not know the name of any model, and has no formula for what a layer needs.
 
 pub mod analysis;
 mod card;

@@ -1,4 +1,4 @@
-//! What a module says about its tensors, as burn's visitor walks it.
+//! Lists the tensors of a module, with burn's module visitor.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Bool, Int, Tensor};
@@ -7,36 +7,35 @@ use crate::Bytes;
 use crate::record::Layer;
 use crate::tensor::{BufferHandle, handle_of};
 
-/// What a tensor of a module is for.
+/// The purpose of a tensor of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It receives a gradient.
+    /// A parameter that receives a gradient.
     Trainable,
-    /// A weight that receives none.
+    /// A weight that receives no gradient.
     Frozen,
-    /// A running statistic, or what else a step keeps and no optimizer sees.
+    /// A running statistic: a tensor that a step keeps and no optimizer updates.
     Statistic,
 }
 
 /// A tensor of a module.
 #[derive(Clone, Debug)]
 pub struct ModuleTensor {
-    /// burn's number for it.
+    /// The id of the parameter in burn.
     pub id: ParamId,
     /// The leaf module that holds it.
     pub layer: Layer,
-    /// What it is for. A parameter that does not exist yet counts as trainable.
+    /// The purpose of the tensor. A parameter that does not exist yet counts as trainable.
     pub kind: Kind,
-    /// Elements in it.
+    /// Number of elements.
     pub elements: u64,
-    /// Bytes of the elements; none while it does not exist.
+    /// Bytes of the elements; zero while the tensor does not exist.
     pub bytes: Bytes,
-    /// The buffer that it is in, once it exists.
+    /// The buffer under the tensor, once it exists.
     pub handle: Option<BufferHandle>,
 }
 
-/// Shows every tensor of `module` to `see`, without creating any; `name` is put before
-/// the paths.
+/// Calls `see` with every tensor of `module`, without creating any; `name` is the prefix of the paths.
 pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTensor)) {
     module.visit(&mut Walk {
         path: match name {
@@ -47,13 +46,13 @@ pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTe
     });
 }
 
-/// How the name of what is kept in burn's `RunningState` begins, as in `burn::nn::BatchNorm`
-/// 0.22.1. burn shows it to a visitor as a parameter that is not trained, and nothing but the
-/// name tells it from a frozen weight.
+/// The prefix of the names of fields of the type `RunningState`, as in `burn::nn::BatchNorm` 0.22.1. burn
+/// shows them to a visitor as parameters that are not trained, and only the name tells them from frozen
+/// weights.
 const STATISTIC: &str = "running_";
 
 struct Walk<F> {
-    /// Name of each module on the way, and the type of what contains it.
+    /// Name of each module on the path, and the type of its container.
     path: Vec<(String, String)>,
     see: F,
 }

@@ -1,15 +1,15 @@
-//! The same work on many things, on every core.
+//! Runs the same work on many items, on every core.
 
 use std::cell::Cell;
 use std::sync::Mutex;
 
 thread_local! {
-    /// Whether this thread is one of those below, of which each core has one.
+    /// Whether this thread belongs to a [`parallel_map`] that occupies every core.
     static WORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// `work` on each of `items`, in their order. Within such work on every core, more of it is done by
-/// the same thread.
+/// Runs `work` on each of `items` and returns the results in their order. A nested call runs on the same
+/// thread, if the outer one occupies every core.
 pub fn parallel_map<I, R: Send>(items: I, work: impl Fn(I::Item) -> R + Sync) -> Vec<R>
 where
     I: IntoIterator<IntoIter: ExactSizeIterator + Send>,

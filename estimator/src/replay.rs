@@ -1,5 +1,4 @@
-//! What a recorded program would meet on another card: its calls made again of the card's
-//! memory, without burn.
+//! Replays the calls of a recorded program on the memory of another card, without burn.
 
 use std::sync::Arc;
 
@@ -12,27 +11,26 @@ use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, any_service, memory};
 use crate::record::{BufferId, Event, Failure, MetadataId, Recording, Refusal};
 
-/// What a program met on a card.
+/// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOutcome {
     /// The first allocation that the card refused; the replay ends there.
     pub failure: Option<Failure>,
-    /// The most that the pools held of the card at once.
+    /// The most bytes that the pools reserved on the card at once.
     pub reserved: Bytes,
-    /// What the card would have had to have for the allocation that it refused.
+    /// The memory that the card would have needed for the allocation that it refused.
     pub wanted: Option<Bytes>,
 }
 
 impl ReplayOutcome {
-    /// Whether the program came to its end.
+    /// Whether the replay reached the end of the recording.
     pub fn completed(&self) -> bool {
         self.failure.is_none()
     }
 }
 
-/// Makes the calls of `recording` of a new card like `spec`, each buffer as large as `bytes`
-/// says. The pools, their pages and the moment at which the card is full are the same as if
-/// the program had run on that card.
+/// Replays the calls of `recording` on a new card like `spec`; `bytes` is the size of each buffer. The pools,
+/// their pages and the moment at which the card is full are the same as if the program had run on that card.
 pub fn replay(
     spec: &DeviceSpec,
     recording: &Recording,
@@ -54,13 +52,13 @@ pub fn replay(
     }
 }
 
-/// The memory that a card like `spec` ends with, if it begins with `start` and is given as
-/// much more as an allocation lacks, each time that it cannot make room for one.
+/// The memory that a card like `spec` has after a replay of `recording`, if it begins with `start` and grows
+/// by what an allocation lacks each time that it cannot make room for one.
 pub(crate) fn replay_growing(spec: &DeviceSpec, recording: &Recording, start: Bytes) -> Bytes {
     let mut replay = Replay::new(spec, recording);
     replay.budget.extend(start.0);
     replay.grows = true;
-    // Where a single allocation is too large for the card, what it had until then will do.
+    // If a single allocation is too large for the card, the memory until then is the result.
     let _ = replay.run(recording, |buffer| recording.buffer(buffer).bytes);
     Bytes(replay.budget.capacity())
 }
@@ -68,7 +66,7 @@ pub(crate) fn replay_growing(spec: &DeviceSpec, recording: &Recording, start: By
 struct Replay {
     memory: Box<dyn CardMemory>,
     budget: Arc<MemoryBudget>,
-    /// Whether the card is given what it lacks.
+    /// Whether the card grows by what an allocation lacks.
     grows: bool,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
@@ -96,7 +94,7 @@ impl Replay {
         }
     }
 
-    /// Ends with the first allocation that the card refuses.
+    /// Replays the events up to the first allocation that the card refuses.
     fn run(
         &mut self,
         recording: &Recording,
@@ -125,7 +123,7 @@ impl Replay {
     ) -> Result<(), (BufferId, IoError)> {
         match event {
             Event::Stream(stream) => self.stream = *stream,
-            // The card makes the metadata buffers itself, with the launch.
+            // The card allocates metadata buffers itself, with the launch.
             Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
             }
             Event::Allocate(buffer) => {
@@ -140,7 +138,7 @@ impl Replay {
             Event::Launch(launch) => {
                 if let Some(metadata) = launch.metadata {
                     self.fill(metadata);
-                    // A card that cannot hold metadata is full at the next allocation.
+                    // A card without room for metadata refuses the next allocation too.
                     let _ = self.memory.launch(&self.words, self.stream);
                 }
             }
@@ -151,7 +149,8 @@ impl Replay {
             }
             Event::Flush => self.memory.flush(self.stream),
             Event::Cleanup => self.memory.cleanup(self.stream),
-            // At a mark the pools were asked what they hold, for which wgpu runs what waits.
+            // At a mark, the program asked for a report of the pools, for which wgpu executes its queued
+            // tasks.
             Event::Mark(_) => {
                 self.memory.report(self.stream);
             }
@@ -159,7 +158,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Words that are equal where the recorded ones were, and as many.
+    /// Fills `words` with as many words as were recorded; they are equal if the recorded ones were.
     fn fill(&mut self, metadata: MetadataId) {
         self.words.clear();
         self.words.resize(metadata.words as usize, 0);

@@ -7,11 +7,10 @@ use crate::run::Simulated;
 
 const MIB: u64 = 1 << 20;
 
-/// The least memory, in whole MiB, with which the program completes on a card like the one on which it was
-/// `simulated`; `live` is the most that it has in use at once.
+/// The least memory, in whole MiB, with which the program completes on a card like the one of `simulated`;
+/// `live` is the most bytes that the program has in use at once.
 ///
-/// Where a buffer is larger than a shader can bind, no memory is enough; what it would take
-/// without that limit is said then.
+/// If a buffer is larger than a shader can bind, no memory is enough; the result then ignores that limit.
 pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
     let recording = &simulated.recording;
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
@@ -20,10 +19,10 @@ pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
     let binding = &mut spec.card.largest_binding;
     *binding = largest.unwrap_or_default().max(*binding);
     let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
-    // A card that grows as it has to usually ends with the answer, so begin there.
+    // A replay on a growing card usually ends with the answer, so the search begins there.
     let roomy = card(mib(simulated.reserved).max(1));
     let guess = mib(replay_growing(&roomy, recording, live));
-    // Fewer bytes than are in use cannot do.
+    // The answer is never below the bytes in use.
     let enough = least(live.0 / MIB, guess, |mib| {
         replay(&card(mib), recording, bytes).wanted.map(self::mib)
     });
@@ -37,16 +36,17 @@ impl Simulated {
     }
 }
 
-/// As many MiB as hold so much.
+/// `bytes` in MiB, rounded up.
 fn mib(bytes: Bytes) -> u64 {
     bytes.0.div_ceil(MIB)
 }
 
-/// A least number that lacks nothing, above `short`, which lacks something: the number below
-/// it was tried, and lacks something too. It is looked for from `guess` on.
+/// Finds a number above `short` that lacks nothing, while the number below it lacks something; both have been
+/// tried, unless the number below is `short`, which is known to lack something. The search begins at `guess`.
 ///
-/// What a number lacks is said as what would have done instead. That is nearly always the
-/// answer, but no bound: with less room the pools tidy up earlier, and may do with less.
+/// `lacking` returns the number that would have been enough instead, or `None` if nothing is lacking. That
+/// number is nearly always the answer, but no bound: with less memory the pools clean up earlier and may need
+/// less.
 fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64> + Sync) -> u64 {
     let mut enough = guess.max(short + 1);
     let (at, below) = with_the_next_below(enough, short, &lacking);
@@ -78,8 +78,8 @@ fn least(mut short: u64, guess: u64, lacking: impl Fn(u64) -> Option<u64> + Sync
     enough
 }
 
-/// What `number` lacks, and what the one below it does, tried at the same time. Of `short` it
-/// is known that it lacks something.
+/// What `number` and the number below it lack, tried in parallel. `short` is known to lack something and is
+/// not tried again.
 fn with_the_next_below(
     number: u64,
     short: u64,
@@ -95,7 +95,7 @@ fn with_the_next_below(
     })
 }
 
-/// A number above `short` that lacks nothing: `wanted`, or from there in steps that double.
+/// A number above `short` that lacks nothing: `wanted`, or the first one found from there in doubling steps.
 fn double_until(mut short: u64, wanted: u64, lacking: &impl Fn(u64) -> Option<u64>) -> u64 {
     let mut step = 1;
     let mut enough = wanted.max(short + 1);

@@ -1,4 +1,4 @@
-//! A program on a simulated card, and what it says about itself as it goes.
+//! A program on a simulated card, and what it reports about itself while it runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,37 +21,37 @@ use crate::tuned_devices::TunedDevices;
 use crate::{Bytes, Error};
 use simulated_card::Suspects;
 
-/// The card refused an allocation, so the program is to stop here.
+/// The card refused an allocation, so the program must stop here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted;
 
-/// What the modules of a program hold.
+/// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// Elements that receive a gradient.
     pub trainable: u64,
-    /// Elements of weights that receive none.
+    /// Elements of weights that receive no gradient.
     pub frozen: u64,
     /// Elements of running statistics.
     pub buffers: u64,
-    /// Tensors among which the trainable elements are divided.
+    /// Number of tensors with trainable elements.
     pub tensors: u64,
     /// Bytes of the trainable and the frozen elements, without padding.
     pub bytes: Bytes,
 }
 
-/// A program on a simulated card: it reports its modules, gradients and inputs, and where
-/// its phases end.
+/// The handle through which a program on a simulated card reports its modules, gradients and inputs, and the
+/// ends of its phases.
 #[derive(Debug)]
 pub struct Run {
     device: Device,
     shared: Arc<Shared>,
     step: usize,
-    /// Of each module by name, as it was last reported: what is said of it holds at every
-    /// mark until it is reported anew.
+    /// The roles of each module's tensors, by the module's name. They apply to every mark until the program
+    /// reports the module again.
     modules: BTreeMap<String, Vec<(usize, Role)>>,
-    /// Of gradients and inputs, for the next mark.
+    /// The roles of gradients and inputs, for the next mark.
     roles: Vec<(usize, Role)>,
     layers: HashMap<ParamId, Layer>,
     parameters: HashMap<ParamId, (Kind, u64, Bytes)>,
@@ -63,8 +63,8 @@ impl Run {
         self.device.clone()
     }
 
-    /// `module`, as it is now; `name` is empty if the program trains only one. Parameters
-    /// that do not exist yet are left alone.
+    /// Reports `module` as it is now; `name` is empty if the program trains only one module. Parameters that
+    /// do not exist yet are not created.
     pub fn module<M: Module>(&mut self, name: &str, module: &M) {
         let mut roles = Vec::new();
         visit_tensors(name, module, |tensor| {
@@ -83,7 +83,7 @@ impl Run {
         self.modules.insert(name.to_string(), roles);
     }
 
-    /// The gradients that belong to `module`, which was reported before.
+    /// Reports the gradients of `module`, which must have been reported before.
     pub fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
         module.visit(&mut GradientWalk {
             run: self,
@@ -91,18 +91,18 @@ impl Run {
         });
     }
 
-    /// A tensor of the batch.
+    /// Reports a tensor of the batch.
     pub fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
         if let Some(buffer) = buffer_of(tensor) {
             self.roles.push((buffer.id, Role::Input));
         }
     }
 
-    /// `phase` ends here.
+    /// Reports the end of `phase`.
     ///
     /// # Errors
     ///
-    /// The card has refused an allocation: return at once.
+    /// The card has refused an allocation: the program must return at once.
     pub fn end(&mut self, phase: Phase) -> Result<(), Aborted> {
         // A simulated device has no work of its own that could fail.
         let _ = self.device.sync();
@@ -171,20 +171,20 @@ impl ModuleVisitor for GradientWalk<'_> {
     }
 }
 
-/// What a program did on a simulated device.
+/// The run of a program on a simulated device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Simulated {
-    /// The device.
+    /// The simulated device.
     pub spec: DeviceSpec,
-    /// Event by event.
+    /// The recording, event by event.
     pub recording: Recording,
-    /// What its modules hold.
+    /// The tensors that the program's modules hold.
     pub parameters: Parameters,
-    /// The most that the pools held of the card at once.
+    /// The most bytes that the pools reserved on the card at once.
     pub reserved: Bytes,
-    /// The run in which the kernels were tuned, where that was another one.
+    /// The run in which burn tuned the kernels, if that was a separate one.
     pub first_run: Option<FirstRun>,
-    /// What burn's tuner decided, if that is [listened to](crate::listen).
+    /// The decisions of burn's tuner, if the process [listens](crate::listen) to them.
     pub choices: Vec<Choice>,
 }
 
@@ -195,24 +195,23 @@ impl Simulated {
     }
 }
 
-/// A run in which kernels were tuned, on a card with room for everything that was tried.
+/// A run in which burn tuned kernels, on a card with room for every candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct FirstRun {
     /// The most bytes in use at once.
     pub live_bytes: Bytes,
-    /// The most that the pools held of the card at once.
+    /// The most bytes that the pools reserved on the card at once.
     pub reserved_bytes: Bytes,
 }
 
-/// Runs `program` on a new card like `spec`; the floats that it creates are of the type
-/// `float`.
+/// Runs `program` on a new card like `spec`. The program creates floats of the type `float`.
 ///
-/// With burn's `autotune`, unless the card is [cold](crate::Tuning::Cold), the program is run
-/// before on a card with room for everything, where its kernels are tuned.
+/// With burn's `autotune`, the program first runs on a card with unlimited memory, where burn tunes its
+/// kernels, unless the card is [cold](crate::Tuning::Cold).
 ///
-/// A recording whose [`failure`](Recording::failure) is set ends in the phase in which the
-/// card refused an allocation.
+/// If the card refuses an allocation, the recording has a [`failure`](Recording::failure) and ends with the
+/// phase in which the card refused.
 ///
 /// # Errors
 ///
@@ -249,9 +248,9 @@ pub fn simulate(
     TunedDevices::new(float).simulate(1, spec, program)
 }
 
-/// Held while a program runs on burn with fusion: its autodiff drops the graphs of all devices
-/// together, and a fused tensor is dropped by a call to its device's thread. Two cards at work
-/// that drop each other's tensors would wait for each other.
+/// Locked while a program runs with fusion: burn's autodiff drops the graphs of all devices together, and
+/// dropping a fused tensor calls its device's thread. Two active cards that drop each other's tensors would
+/// deadlock.
 static FUSED: Mutex<()> = Mutex::new(());
 
 /// Runs `program` on `card`, which burn knows as `device`.
@@ -264,7 +263,7 @@ pub(crate) fn run(
     let _alone =
         cfg!(feature = "fusion").then(|| FUSED.lock().unwrap_or_else(PoisonError::into_inner));
     if cfg!(feature = "fusion") {
-        // Nobody else asks meanwhile.
+        // The lock keeps other runs from reading the configuration meanwhile.
         configure_cubecl(trials);
     }
     let device = device.autodiff();
@@ -277,11 +276,11 @@ pub(crate) fn run(
         layers: HashMap::new(),
         parameters: HashMap::new(),
     };
-    // A program that stopped before its backward pass leaves a graph behind, whose tensors
-    // would keep the card's thread waiting; burn drops such graphs with the next one.
+    // A program that stopped before its backward pass leaves a graph behind, whose tensors would keep the
+    // card's thread waiting; burn drops such graphs with the next backward pass.
     let sweep = || card.run(|| drop(Tensor::<1>::zeros([1], &device).require_grad().backward()));
     let outcome = card.run(move || {
-        // That it stopped is in the recording.
+        // If the program stopped early, the recording says so.
         let _ = program(&mut run);
         run.parameters()
     });

@@ -1,4 +1,4 @@
-//! From a burn tensor to the buffer under it.
+//! Finds the buffer under a burn tensor.
 
 use burn::backend::{BackendTensor, DispatchTensorKind, Rocm};
 use burn::tensor::Tensor;
@@ -12,13 +12,13 @@ use crate::Bytes;
 /// The buffer under a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorBuffer {
-    /// CubeCL's number for the managed memory; never used again for another.
+    /// CubeCL's id of the managed memory; CubeCL never uses it again for another.
     pub id: usize,
-    /// What was asked for, rows padded as the runtime lays them out.
+    /// The requested size, with rows padded as the runtime lays them out.
     pub bytes: Bytes,
 }
 
-/// A hold on the buffer under a tensor, which is in use for as long as this is there.
+/// A handle that keeps the buffer under a tensor in use.
 #[derive(Clone, Debug)]
 pub struct BufferHandle(CubeTensor);
 
@@ -32,12 +32,13 @@ impl BufferHandle {
     }
 }
 
-/// Whether what should have written to `handles` did: what a program would be told that reads them.
-/// A runtime that is refused memory goes on, and only the buffers that depend on it know.
+/// Checks that the launches that should have written to `handles` did so: a program that reads the buffers
+/// would get the same answer. A runtime goes on after the card refused memory, and only the buffers that
+/// depend on the refused one know.
 ///
 /// # Errors
 ///
-/// One of them was not written, with the reason.
+/// One of the buffers was not written; the text is the reason.
 pub fn check_written(handles: &[BufferHandle]) -> Result<(), String> {
     let Some(BufferHandle(first)) = handles.first() else {
         return Ok(());
@@ -47,8 +48,8 @@ pub fn check_written(handles: &[BufferHandle]) -> Result<(), String> {
     written.map_err(|error| cause(&error.to_string()))
 }
 
-/// What is behind `error`, which CubeCL tells with every launch that was skipped on the way: the
-/// line after the last `Caused by:` there is, or all of it.
+/// The cause of `error`, to which CubeCL adds every launch that it skipped on the way: the line after the
+/// last `Caused by:`, or all of it.
 fn cause(error: &str) -> String {
     let mut lines = error.lines().map(str::trim);
     let mut last = None;
@@ -58,16 +59,14 @@ fn cause(error: &str) -> String {
     last.unwrap_or(error).to_string()
 }
 
-/// The buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is
-/// computed for it, and nothing is kept alive by it.
+/// The buffer under `tensor`, if CubeCL drives its device. This computes nothing and keeps nothing alive.
 pub fn buffer_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<TensorBuffer> {
     handle_of(tensor).map(|handle| handle.buffer())
 }
 
-/// A hold on the buffer under `tensor`, if it is on a device that CubeCL drives. Nothing is computed
-/// for it.
+/// A handle on the buffer under `tensor`, if CubeCL drives its device. This computes nothing.
 ///
-/// `Rocm` is burn's name here for the one backend of every CubeCL runtime.
+/// `Rocm` is burn's name for the one backend of every CubeCL runtime.
 pub fn handle_of<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Option<BufferHandle> {
     #[allow(
         unreachable_patterns,
@@ -95,7 +94,7 @@ fn memory_of(tensor: BackendTensor<Rocm>) -> CubeTensor {
     }
 }
 
-/// What fusion still holds back of the tensor's stream is done first, as at the end of a phase.
+/// First executes what fusion still holds back of the tensor's stream, as at the end of a phase.
 #[cfg(feature = "fusion")]
 fn memory_of(tensor: BackendTensor<Rocm>) -> CubeTensor {
     match tensor {

@@ -1,5 +1,5 @@
-//! Cards on which the programs of one training job are run one after another, so that what burn finds
-//! out about the job, and what its tuner finds out about a card, is found out once.
+//! Cards on which the programs of one training job run one after another, so that burn searches only once for
+//! what it can fuse in the job, and its tuner learns only once about a card.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +12,12 @@ use crate::Tuning;
 use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
 use crate::run::{Aborted, FirstRun, Run, Simulated, run};
 
-/// Cards, one of each kind that was asked for, whose floats are of one type, for one training job with any
-/// number of samples.
+/// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
+/// float type.
 ///
-/// burn looks once for what it can fuse in the job: that is the same whatever the batch, the memory
-/// of the card and the choice of kernels. What its tuner chooses is known for as long as the batch is
-/// the same, as on a machine on which the job is run with that batch. Different jobs go to workbenches
-/// of their own.
+/// burn searches once for what it can fuse in the job: the result is the same for every batch, memory size
+/// and kernel preference. The tuner's choices stay known for each batch, as on a machine that always runs the
+/// job with that batch. Different jobs need different `TunedDevices`.
 #[derive(Debug)]
 pub struct TunedDevices {
     float: FloatDType,
@@ -31,21 +30,21 @@ pub struct TunedDevices {
 struct TunedDevice {
     card: SimulatedCard,
     device: Device,
-    /// What its tuner knows, by the batch and by which candidate was fastest.
+    /// The tuner's knowledge, by batch and kernel preference.
     tuned: HashMap<(u64, KernelPreference), Tuned>,
 }
 
-/// What burn's tuner knows of a card.
+/// The tuner's knowledge about a card.
 #[derive(Clone, Copy, Debug)]
 struct Tuned {
-    /// Under which of the card's names it knows that.
+    /// The index of the runtime name under which the tuner knows it.
     name: usize,
-    /// The run in which it was found out, if anything was tuned in it.
+    /// The run in which the tuner learned it, if it tuned anything in that run.
     first_run: Option<FirstRun>,
 }
 
 impl TunedDevices {
-    /// An empty one; the floats that programs create on it are of the type `float`.
+    /// A set without cards; programs on them create floats of the type `float`.
     pub fn new(float: FloatDType) -> Self {
         Self {
             float,
@@ -54,8 +53,7 @@ impl TunedDevices {
         }
     }
 
-    /// One on which kernels are tuned in less time, and nothing is said of the [runs](FirstRun) in which they
-    /// are.
+    /// Tunes kernels in less time, but does not report the [runs](FirstRun) in which burn tunes them.
     pub fn without_first_runs(self) -> Self {
         Self {
             trials: Trials::Once,
@@ -76,7 +74,7 @@ impl TunedDevices {
         program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
     ) -> Result<Simulated, Error> {
         if spec.simulation.tuning == Tuning::Cold {
-            // What is fused is found out in the first run too.
+            // A new card: a first run also searches for what burn can fuse.
             let card = SimulatedCard::new(spec)?;
             let device = card.configured(self.float)?;
             return run(&card, device, &program, Trials::AsBurn);
@@ -85,7 +83,7 @@ impl TunedDevices {
         let mut card = card.lock().unwrap_or_else(PoisonError::into_inner);
         let simulated = card.simulate(batch, &spec, &program, self.trials);
         if simulated.is_err() {
-            // Operations that were to be fused may be left over from a program that panicked.
+            // A program that panicked may have left operations behind that burn was about to fuse.
             let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
             let kernels = spec.kernel_group();
             cards.retain(|(known, _)| *known != kernels);
@@ -93,7 +91,7 @@ impl TunedDevices {
         simulated
     }
 
-    /// The card with the kernels of `spec`.
+    /// The card with the kernels of `spec`, created on first use.
     fn card(&self, spec: &DeviceSpec) -> Result<Arc<Mutex<TunedDevice>>, Error> {
         let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
         let kernels = spec.kernel_group();
@@ -150,6 +148,6 @@ impl TunedDevice {
     }
 }
 
-/// A program does the same each time that it is run, so the second run has nothing left to tune;
-/// what is tuned then could depend on the choices of the first.
+/// The most runs until no kernel is left to tune. A program does the same in each run, so the second run has
+/// nothing left to tune, unless it depends on the choices of the first.
 const MAX_RUNS: usize = 4;

@@ -11,15 +11,15 @@ use crate::{Bytes, Error, OutOfMemory, Tuning};
 /// Whether a step fits on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What the device refused of the step; none if the step fits.
+    /// The allocation that the device refused; `None` if the step fits.
     pub refused: Option<OutOfMemory>,
-    /// The memory that the step leaves; negative if it is short of that.
+    /// The memory that the step leaves free; negative if memory is missing.
     pub headroom_bytes: i64,
-    /// Whether the [run](crate::FirstRun) fits as well in which the kernels are tuned; none if there is no
-    /// such run, or if the step does not fit anyway.
+    /// Whether the [run](crate::FirstRun) in which burn tunes the kernels fits as well; `None` if there is no
+    /// such run, or if the step itself does not fit.
     pub first_run_fits: Option<bool>,
-    /// Whether the step fits as well where the device's thread is behind the program ([`QueueLag`]); none
-    /// where there is enough to spare, or where it does not fit anyway.
+    /// Whether the step also fits with a queue lag ([`QueueLag`]); `None` if there is enough memory to spare,
+    /// or if the step does not fit without lag.
     pub lag_fits: Option<bool>,
 }
 
@@ -30,15 +30,14 @@ impl Verdict {
     }
 }
 
-/// Where less than this part of what is required is to spare, the pages that the pools take by
-/// chance decide: at the most 7.3 % were seen (DCGAN, batch 2; `docs/accuracy.md`, "Pages").
+/// A device is nearly full if it has less than 1/`CLOSE` of the required memory to spare. The pages that the
+/// pools take by chance then decide: at most 7.3 % were seen (DCGAN, batch 2; `docs/accuracy.md`, "Pages").
 const CLOSE: u64 = 10;
 
-/// So many ways in which the device's thread can be behind the program are tried where a step fits
-/// only just. Each costs a run.
+/// How many queue lags are tried on a nearly full device. Each costs a run.
 const LAGS: usize = 4;
 
-/// Whether `step` fits on `device`, which has a memory; the floats that it creates are of the type `precision`.
+/// Computes whether `step` fits on `device`. The step creates floats of the type `precision`.
 ///
 /// # Errors
 ///
@@ -74,8 +73,8 @@ pub fn fits(
     verdict(&job, 1, device, &estimate)
 }
 
-/// Whether `program` with `batch` samples, which takes what `estimate` says, fits on `device`: it is run there,
-/// with the memory of the card in force.
+/// Computes whether `program` with `batch` samples fits on `device`, by running it there with the memory of
+/// the card as the limit. `estimate` is its estimate.
 ///
 /// # Errors
 ///

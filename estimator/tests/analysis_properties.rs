@@ -1,5 +1,5 @@
-//! Lifetimes, categories and the timeline against a recomputation by brute force, on random
-//! streams of events.
+//! Compares lifetimes, categories and the timeline with a computation by brute force, on random streams of
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use estimator::record::{BufferId, Event, LayerId, Mark, Pools, Recording, Role};
 use estimator::{Bytes, Phase};
 use proptest::prelude::*;
 
-/// What a random program does next.
+/// One action of a random program.
 #[derive(Clone, Debug)]
 enum Act {
     Allocate(u64),
-    /// Frees one of those in use.
+    /// Frees one of the buffers in use.
     Free(prop::sample::Index),
     Launch(prop::sample::Index, prop::sample::Index),
-    /// Ends the phase, and says what one of those in use is.
+    /// Ends the phase, and reports roles for buffers in use.
     End(Vec<(prop::sample::Index, u8)>),
 }
 
@@ -92,7 +92,7 @@ fn recording(acts: &[Act]) -> Recording {
     recording
 }
 
-/// What `buffer` is for at the mark `mark`, from the words of the documentation.
+/// The category of `buffer` at the mark `mark`, by the words of the documentation of [`Categories`].
 fn at_mark(
     recording: &Recording,
     live_at: &[BTreeSet<BufferId>],
@@ -157,7 +157,7 @@ fn optimizer_wrote(recording: &Recording, buffer: BufferId) -> bool {
     })
 }
 
-/// The last thing said, but a parameter stays one.
+/// The category of the last reported role, but a parameter stays one.
 fn decided(said: &[Role]) -> Option<Category> {
     let mut category = None;
     for role in said {
@@ -198,7 +198,7 @@ proptest! {
         let categories = Categories::of(&recording, &lifetimes);
         let timeline = Timeline::of(&recording);
 
-        // Brute force: walk the events and remember what is there.
+        // Brute force: walk the events and remember which buffers are in use.
         let mut live_at: Vec<BTreeSet<BufferId>> = Vec::new();
         let mut live: BTreeSet<BufferId> = BTreeSet::new();
         let mut history = Vec::new();

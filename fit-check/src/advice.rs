@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::gpu_search::fitting_gpus;
 use crate::input_options::SizeOption;
-use crate::report::GpuName;
+use crate::job_info::GpuName;
 use crate::resolve::{Card, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;

@@ -11,13 +11,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use estimator::{DeviceSpec, Runtime, Tuning};
 use etcetera::BaseStrategy;
-use model_zoo::Model;
+use model_zoo::{Model, Request};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use crate::cli;
+use crate::job_info::GpuName;
 use crate::output::Rendered;
+use crate::resolve::ResolvedRequest;
 
 /// The most bytes that the entries take together; those that were not asked for the longest go first.
 const MOST_BYTES: u64 = 64 << 20;
@@ -209,6 +212,35 @@ impl EntryFile {
             bytes: metadata.len(),
             asked: metadata.modified().ok()?,
         })
+    }
+}
+
+/// A question, as answers to it are kept: everything on which they depend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Question {
+    /// Which command, and what of its options counts.
+    asked: String,
+    model: String,
+    request: Request,
+    runtime: Runtime,
+    tuning: Tuning,
+    cards: Vec<(GpuName, DeviceSpec)>,
+}
+
+impl Question {
+    /// `asked` of a command about `request`.
+    pub fn new<M: Model>(asked: String, request: &ResolvedRequest<M>) -> Self {
+        let cards = request.cards.iter();
+        Self {
+            asked,
+            model: request.model.name().into(),
+            request: request.job.request(),
+            runtime: request.runtime,
+            tuning: request.tuning,
+            cards: cards
+                .map(|card| (GpuName::new(card), card.device.clone()))
+                .collect(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use model_zoo::{Job, Model};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::report::{GpuName, JobInfo};
+use crate::job_info::{GpuName, JobInfo};
 use crate::resolve::Card;
 use crate::step::training_job;
 

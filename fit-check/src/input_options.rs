@@ -3,8 +3,8 @@
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use model_zoo::{Input, InputSize, SizeValue};
 
-use crate::resolve::count;
 use crate::user_error::UserError;
+use crate::values::count;
 
 /// How people give a size of a sample, and how they read it.
 #[derive(Debug)]

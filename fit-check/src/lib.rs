@@ -9,8 +9,10 @@ pub mod commands;
 pub mod comparison;
 pub mod counting_driver;
 pub mod gpu_search;
+mod hints;
 pub mod input_options;
 mod interrupt;
+pub mod job_info;
 pub mod lower_bound;
 pub mod measure;
 pub mod model_source;
@@ -26,5 +28,6 @@ pub mod schema;
 mod step;
 pub mod table;
 pub mod user_error;
+pub mod values;
 
 pub use step::{STEPS, SimulatedObserver, simulate_step, training_device, training_job};

@@ -7,8 +7,8 @@ use model_zoo::{Job, Model, Precision, Weights};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::job_info::{GpuName, JobInfo};
 use crate::model_source::{AnyModel, Checkpoint, Origin, Sum};
-use crate::report::{GpuName, JobInfo};
 use crate::resolve::{Card, ResolvedRequest};
 use crate::simulate_step;
 use crate::user_error::UserError;

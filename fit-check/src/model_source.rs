@@ -15,8 +15,9 @@ use model_zoo::{
     published_tensors,
 };
 
-pub use checkpoint::{Checkpoint, StoredTensor, Sum};
+pub use checkpoint::{Checkpoint, Sum};
 pub use comparison::{Comparison, Confidence};
+pub use header::StoredTensor;
 pub use model_files::is_path;
 
 use self::model_files::ModelFiles;

@@ -25,7 +25,7 @@ fn quiet_simulations() {
         let thread = std::thread::current();
         if !thread
             .name()
-            .is_some_and(|name| estimator::upstream::is_device_thread(name))
+            .is_some_and(estimator::upstream::is_device_thread)
         {
             usual(panic);
         }

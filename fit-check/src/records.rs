@@ -9,8 +9,9 @@ use model_zoo::{Input, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::Figures;
+use crate::job_info::Burn;
 use crate::measure::{DeviceReport, Mode, Outcome};
-use crate::report::{Burn, LimitReport, VerifyReport};
+use crate::report::{LimitReport, VerifyReport};
 use crate::user_error::UserError;
 
 /// One measurement.

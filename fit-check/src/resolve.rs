@@ -1,19 +1,15 @@
 //! What was asked, as plain values.
 
-use std::str::FromStr;
-use std::time::Duration;
-
 use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
 };
-use serde::Serialize;
 use strum::{IntoEnumIterator, VariantNames};
 
 use crate::cli;
 use crate::model_source::{self, AnyModel, Comparison, Origin};
-use crate::report::GpuName;
 use crate::user_error::{UserError, either};
+use crate::values::{choice, memory, optional_count};
 
 /// A card that a job is to fit on.
 #[derive(Clone, Debug)]
@@ -86,34 +82,7 @@ impl ResolvedRequest {
     }
 }
 
-/// A question, as answers to it are kept: everything on which they depend.
-#[derive(Clone, Debug, Serialize)]
-pub struct Question {
-    /// Which command, and what of its options counts.
-    asked: String,
-    model: String,
-    request: Request,
-    runtime: Runtime,
-    tuning: Tuning,
-    cards: Vec<(GpuName, DeviceSpec)>,
-}
-
 impl<M: Model> ResolvedRequest<M> {
-    /// This, `asked` of a command.
-    pub fn question(&self, asked: String) -> Question {
-        let cards = self.cards.iter();
-        Question {
-            asked,
-            model: self.model.name().into(),
-            request: self.job.request(),
-            runtime: self.runtime,
-            tuning: self.tuning,
-            cards: cards
-                .map(|card| (GpuName::new(card), card.device.clone()))
-                .collect(),
-        }
-    }
-
     /// As [`ResolvedRequest::new`], of a `model` that is at hand.
     ///
     /// # Errors
@@ -203,8 +172,8 @@ pub fn request(
         );
     }
     Ok(Request {
-        batch: size("--batch", batch.samples)?,
-        tokens: size("--tokens", batch.tokens)?,
+        batch: optional_count("--batch", batch.samples)?,
+        tokens: optional_count("--tokens", batch.tokens)?,
         precision,
         optimizer: raw
             .optimizer
@@ -212,7 +181,7 @@ pub fn request(
             .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
             .transpose()?,
         input: raw.sizes.input()?,
-        accumulate: size("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
+        accumulate: optional_count("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
         lora: lora(raw)?,
@@ -220,7 +189,7 @@ pub fn request(
 }
 
 fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, UserError> {
-    let Some(rank) = size("--lora", raw.lora.as_deref())? else {
+    let Some(rank) = optional_count("--lora", raw.lora.as_deref())? else {
         return Ok(None);
     };
     let targets = raw.lora_targets.iter().flat_map(|names| names.split(','));
@@ -282,16 +251,6 @@ pub fn tuning(raw: &cli::Cards) -> Result<Tuning, UserError> {
     choice("--tuning", &raw.tuning, Tuning::VARIANTS)
 }
 
-/// An amount of memory.
-///
-/// # Errors
-///
-/// It is none.
-pub fn memory(text: &str) -> Result<Bytes, UserError> {
-    text.parse()
-        .map_err(|error: estimator::SizeError| error.into())
-}
-
 fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
     let gpu = Gpu::find(name)?;
     if !gpu.is_driven_by(runtime) {
@@ -303,48 +262,6 @@ fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
         );
     }
     Ok(Card::of(gpu, runtime))
-}
-
-/// The value of `option` that `text` names, one of `known`.
-///
-/// # Errors
-///
-/// It names none.
-pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, UserError> {
-    text.to_lowercase().parse().map_err(|_| {
-        UserError::new(format!("`{text}` is no value of {option}"))
-            .hint(format!("{option} is {}", either(known)))
-    })
-}
-
-fn size(option: &str, text: Option<&str>) -> Result<Option<usize>, UserError> {
-    text.map(|text| count(option, text)).transpose()
-}
-
-/// A whole number from 1 on that burn can count with.
-///
-/// # Errors
-///
-/// It is none.
-pub fn count(option: &str, text: &str) -> Result<usize, UserError> {
-    let invalid = || UserError::new(format!("`{text}` is no value of {option}"));
-    match text.parse::<u64>() {
-        Ok(0) => Err(invalid().hint(format!("{option} is at least 1"))),
-        Ok(number) if number > u64::from(u32::MAX) => {
-            Err(invalid().hint(format!("{option} is at most {}", u32::MAX)))
-        }
-        Ok(number) => Ok(number as usize),
-        Err(_) => Err(invalid().hint(format!("{option} is a whole number from 1 on"))),
-    }
-}
-
-/// A whole number of seconds.
-///
-/// # Errors
-///
-/// It is none.
-pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
-    Ok(Duration::from_secs(count(option, text)? as u64))
 }
 
 /// The largest tensor of a network is at most this many times its input: 64 channels in each
@@ -411,14 +328,6 @@ mod tests {
         ] {
             let error = refused.unwrap_err().to_string();
             assert!(error.contains("\nhint: "), "{error}");
-        }
-    }
-
-    #[test]
-    fn counts_are_whole_numbers_from_one_to_what_burn_counts_with() {
-        assert_eq!(count("--batch", "4294967295").unwrap(), 4_294_967_295);
-        for wrong in ["0", "-1", "4294967296", "1.5", "many"] {
-            assert!(count("--batch", wrong).is_err(), "{wrong}");
         }
     }
 

@@ -8,9 +8,10 @@ use crate::cargo::ProgramReport;
 use crate::commands::cache::CacheReport;
 use crate::counting_driver::ProgramMemoryReport;
 use crate::gpu_search::FitsReport;
+use crate::job_info::SCHEMA;
 use crate::lower_bound::LowerBound;
 use crate::report::{
-    EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, SCHEMA, VerifyReport,
+    EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, VerifyReport,
 };
 use crate::table::TableReport;
 

@@ -4,8 +4,8 @@ use estimator::{LargestFit, Limit, Method};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
+use crate::job_info::{GpuName, JobInfo};
 use crate::preset::{Preset, Unit};
-use crate::report::{GpuName, JobInfo};
 use crate::resolve::Card;
 
 /// The answer of `table`.

@@ -3,11 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use estimator::SizeError;
-use model_zoo::Setting;
-
-use crate::input_options::SizeOption;
-
 /// A request that cannot be met, with what would help.
 #[derive(Debug)]
 pub struct UserError {
@@ -34,20 +29,6 @@ impl UserError {
     pub fn of(mut self, path: &Path) -> Self {
         self.error = format!("{}: {}", path.display(), self.error);
         self
-    }
-}
-
-impl From<anyhow::Error> for UserError {
-    /// Every error of the libraries gets its hint here, wherever it came from.
-    fn from(error: anyhow::Error) -> Self {
-        error
-            .downcast::<Self>()
-            .or_else(|error| error.downcast::<model_zoo::Error>().map(Self::from))
-            .or_else(|error| error.downcast::<estimator::Error>().map(Self::from))
-            .or_else(|error| error.downcast::<estimator::OutOfMemory>().map(Self::from))
-            .or_else(|error| error.downcast::<estimator::UnknownGpu>().map(Self::from))
-            .or_else(|error| error.downcast::<SizeError>().map(Self::from))
-            .unwrap_or_else(|error| Self::new(format!("{error:#}")))
     }
 }
 
@@ -79,119 +60,5 @@ pub fn either<T: fmt::Display>(items: &[T]) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
-}
-
-/// The option that `setting` is given with.
-fn option_of(setting: Setting) -> String {
-    match setting {
-        Setting::Input(size) => format!("--{}", SizeOption::of(size).name),
-        Setting::Batch => "--batch".into(),
-        Setting::Tokens => "--tokens".into(),
-        Setting::LoraTargets => "--lora-targets".into(),
-    }
-}
-
-impl From<model_zoo::Error> for UserError {
-    fn from(error: model_zoo::Error) -> Self {
-        let text = error.to_string();
-        match error {
-            model_zoo::Error::UnknownModel { nearest, .. } => {
-                Self::new(text).hint(match nearest[..] {
-                    [] => "`fit-check models` lists what there is".to_string(),
-                    _ => format!(
-                        "did you mean {}? `fit-check models` lists all",
-                        either(&nearest)
-                    ),
-                })
-            }
-            model_zoo::Error::NotApplicable {
-                what,
-                applicable,
-                model,
-            } => {
-                let options = applicable.into_iter().map(|size| option_of(size.into()));
-                let options: Vec<_> = options.collect();
-                let error = format!("`{}` does not apply to {model}", option_of(what));
-                Self::new(error).hint(match options[..] {
-                    [] => format!("{model} has no sizes of its own"),
-                    _ => format!("what {model} has: {}", options.join(", ")),
-                })
-            }
-            model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
-                "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
-            ),
-            model_zoo::Error::Size { what, must, got } => {
-                let option = option_of(what);
-                Self::new(format!("{option} must be {must}, not {got}"))
-                    .hint(format!("make {option} {must}"))
-            }
-            model_zoo::Error::NotJson(_) => {
-                Self::new(text).hint("a config.json is one JSON object, as transformers writes it")
-            }
-            model_zoo::Error::Field { field, must, .. } => {
-                Self::new(text).hint(format!("make `{field}` {must}"))
-            }
-            model_zoo::Error::Unsupported { supported, .. } => Self::new(text).hint(format!(
-                "supported is {}; a weights file beside it can be measured without its network",
-                either(&supported)
-            )),
-        }
-    }
-}
-
-impl From<estimator::UnknownGpu> for UserError {
-    fn from(error: estimator::UnknownGpu) -> Self {
-        let hint = match error.nearest[..] {
-            [] => "`fit-check gpus` lists the cards; `--memory SIZE` needs none".to_string(),
-            _ => format!(
-                "did you mean {}? `fit-check gpus` lists all",
-                either(&error.nearest)
-            ),
-        };
-        Self::new(error.to_string()).hint(hint)
-    }
-}
-
-impl From<SizeError> for UserError {
-    fn from(error: SizeError) -> Self {
-        let hint = match error {
-            SizeError::NotASize(_) => {
-                "a size is a number and a unit: 24GB is 24 * 10^9 bytes, 24GiB is 24 * 2^30"
-            }
-            SizeError::Bits(_) => "write 24GB for 24 * 10^9 bytes, or 24GiB for 24 * 2^30",
-            SizeError::OutOfRange(_) => "at least one byte, and no more than 64 bits can count",
-        };
-        Self::new(error.to_string()).hint(hint)
-    }
-}
-
-impl From<estimator::OutOfMemory> for UserError {
-    fn from(refused: estimator::OutOfMemory) -> Self {
-        estimator::Error::from(refused).into()
-    }
-}
-
-impl From<estimator::Error> for UserError {
-    fn from(error: estimator::Error) -> Self {
-        let text = error.to_string();
-        match error {
-            estimator::Error::Precision(_) => {
-                Self::new("a card on this runtime does not offer this number format").hint("--runtime cuda and vulkan offer fp16 and bf16, wgpu only fp16")
-            }
-            estimator::Error::NoKernel(_) => {
-                Self::new(text).hint("--precision fp32 runs on every card; for 16 bits burn's kernels want tensor cores")
-            }
-            estimator::Error::NoLimit { .. } => {
-                Self::new(text).hint("give the card a size with --gpu or --memory")
-            }
-            estimator::Error::NeverTuned => {
-                Self::new(text).hint("add --tuning cold: a run in which kernels are tuned")
-            }
-            estimator::Error::Panicked(_) => Self::new(text).hint(
-                "this is a fault in fit-check or in burn: please report it with the command that you typed",
-            ),
-            _ => Self::new(text),
-        }
     }
 }

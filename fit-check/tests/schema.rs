@@ -9,9 +9,10 @@ use fit_check::comparison::Errors;
 use fit_check::counting_driver::{
     CallPosition, CardUsage, Ended, ProgramMemoryReport, Refusal, Usage,
 };
+use fit_check::job_info::{GpuName, JobInfo, SCHEMA};
 use fit_check::measure::Outcome;
 use fit_check::records::Record;
-use fit_check::report::{BatchRun, GpuName, JobInfo, LimitReport, SCHEMA, VerifyReport};
+use fit_check::report::{BatchRun, LimitReport, VerifyReport};
 use fit_check::resolve::Card;
 use model_zoo::Request;
 use serde_json::{Value, json};

@@ -13,6 +13,7 @@
 mod blocks;
 mod classify;
 mod error;
+mod find;
 mod from_config;
 mod input;
 mod job;
@@ -21,6 +22,7 @@ mod mixed;
 mod model;
 mod networks;
 mod observer;
+mod optimizer;
 #[cfg(test)]
 mod test_support;
 mod tiny;
@@ -29,15 +31,17 @@ mod variant;
 mod weights;
 
 pub use error::{Error, Setting};
+pub use find::find;
 pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors, published_tensors};
 pub use input::{Input, InputSize, SizeValue};
-pub use job::{Job, OptimizerKind, Precision, Request};
+pub use job::{Job, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
 pub use model::{Model, Recipe};
 pub use networks::{
-    BertConfig, Network, check, find, frozen_paths, train, train_bert_classifier, variants,
+    BertConfig, Network, check, frozen_paths, train, train_bert_classifier, variants,
 };
 pub use observer::{NoopObserver, Observer, Phase};
+pub use optimizer::OptimizerKind;
 pub use tiny::{TinyModel, find_tiny, tiny_models};
 pub use trainer::{Batch, Trainer, frozen, supervised};
 pub use variant::{Counts, Variant};

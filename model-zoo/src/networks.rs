@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use crate::{Error, Job, Observer, Variant, tiny};
+use crate::{Error, Job, Observer, Variant};
 
 /// One architecture. Every file of the zoo implements it once.
 pub trait Network {
@@ -134,27 +134,12 @@ zoo! {
 
 pub use bert::{BertConfig, train_classifier as train_bert_classifier};
 
-/// The variant called `name`. Capitals and separators do not matter.
-///
-/// # Errors
-///
-/// [`Error::UnknownModel`] with the most similar names if there is none.
-pub fn find(name: &str) -> Result<Variant, Error> {
-    let all = variants();
+/// The variant called `name`, whatever its capitals and separators.
+pub(crate) fn named(name: &str) -> Option<Variant> {
     let wanted = plain(name);
-    if let Some(found) = all.iter().find(|variant| plain(variant.name) == wanted) {
-        return Ok(found.clone());
-    }
-    let names = all.iter().map(|variant| variant.name).chain(tiny::names());
-    let mut nearest: Vec<_> = names
-        .map(|name| (strsim::jaro_winkler(&plain(name), &wanted), name))
-        .filter(|(similarity, _)| *similarity > 0.7)
-        .collect();
-    nearest.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Err(Error::UnknownModel {
-        name: name.into(),
-        nearest: nearest.into_iter().take(5).map(|(_, name)| name).collect(),
-    })
+    variants()
+        .into_iter()
+        .find(|variant| plain(variant.name) == wanted)
 }
 
 /// `name` in lower case and without separators: `ResNet_50` is `resnet50`.
@@ -177,6 +162,7 @@ mod tests {
     use burn::tensor::kind::Basic;
 
     use super::*;
+    use crate::find;
     use crate::test_support;
     use crate::{Counts, Model, Phase, Request, tiny_models};
 

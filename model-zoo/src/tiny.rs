@@ -132,7 +132,7 @@ const TABLE: &[Entry] = &[
 
 impl Entry {
     fn model(&self) -> TinyModel {
-        let of = networks::find(self.of).expect("the table names variants of the zoo");
+        let of = networks::named(self.of).expect("the table names variants of the zoo");
         let recipe = Recipe {
             input: self.input,
             batch: self.batch,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// None.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
     /// `count` times 2^20 bytes.
@@ -33,7 +33,7 @@ impl Bytes {
         self.0 as f64
     }
 
-    /// `self - other`, or none where `other` is larger.
+    /// `self - other`, or zero if `other` is larger.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -90,7 +90,7 @@ impl std::iter::Sum for Bytes {
     }
 }
 
-/// In the binary unit that fits: `4.31 GiB`, `87.5 MiB`, `512 B`.
+/// Writes the number in the binary unit that fits: `4.31 GiB`, `87.5 MiB`, `512 B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -109,21 +109,21 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A size that cannot be understood.
+/// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// No number, or none followed by a unit.
+    /// The text is not a number, or not a number with a known unit.
     #[error("`{0}` is not a size")]
     NotASize(String),
     /// The unit is in bits: `b` is a bit, `B` a byte.
     #[error("`{0}` is in bits: `b` is a bit, `B` a byte")]
     Bits(String),
-    /// Below one byte, or more than 64 bits can count.
+    /// The size is below one byte, or more than 64 bits can count.
     #[error("`{0}` is out of range")]
     OutOfRange(String),
 }
 
-/// `24GB` is 24 · 10^9 bytes, `24GiB` 24 · 2^30; a plain number is bytes.
+/// Reads `24GB` as 24 · 10^9 bytes and `24GiB` as 24 · 2^30; a number without a unit is in bytes.
 impl FromStr for Bytes {
     type Err = SizeError;
 

@@ -8,12 +8,11 @@ use crate::shaders::Shaders;
 /// The hardware of a card, real or imagined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CardSpec {
-    /// Name under which burn and CubeCL know it.
+    /// The name by which burn and CubeCL know the card.
     pub name: String,
-    /// Memory that the runtime believes the card has: the largest page on CUDA is a
-    /// quarter of it. `None`: as much as is ever asked for.
+    /// Total memory as the runtime sees it; on CUDA the largest page is a quarter of it. `None`: unlimited.
     pub total: Option<Bytes>,
-    /// Part of `total` that other things hold: the context, libraries, a display.
+    /// The part of `total` that the context, libraries or a display occupy.
     pub overhead: Bytes,
     /// Compute capability times ten, for instance 86; decides tensor cores and types.
     pub compute_capability: u32,
@@ -23,21 +22,20 @@ pub struct CardSpec {
     pub largest_binding: Bytes,
     /// Alignment of buffers (`wgpu` and `vulkan`).
     pub alignment: u64,
-    /// What kernels may use, where it is known of a real device (`wgpu` and `vulkan`).
+    /// Limits and features of kernels, if a real device has reported them (`wgpu` and `vulkan`).
     pub shaders: Option<Shaders>,
 }
 
 impl CardSpec {
-    /// `minUniformBufferOffsetAlignment` of NVIDIA's Vulkan driver, the larger of the two
-    /// that `cubecl-wgpu` 0.11.3, `src/runtime.rs`, takes; Mesa's software device has the same.
+    /// Alignment in bytes: `minUniformBufferOffsetAlignment` of NVIDIA's Vulkan driver, the larger of the two
+    /// limits that `cubecl-wgpu` 0.11.3, `src/runtime.rs`, uses; Mesa's software device has the same.
     pub const VULKAN_ALIGNMENT: u64 = 64;
 
-    /// `max_storage_buffer_binding_size` where nothing else is known: NVIDIA's Vulkan driver
-    /// states a `maxStorageBufferRange` of 2^32 - 1, of which wgpu takes whole words.
+    /// `max_storage_buffer_binding_size` if nothing else is known: NVIDIA's Vulkan driver states a
+    /// `maxStorageBufferRange` of 2^32 - 1, which wgpu rounds down to whole words.
     pub const LARGEST_BINDING: Bytes = Bytes((1 << 32) - 4);
 
-    /// An Ampere card (compute capability 8.6, 82 multiprocessors: those of an RTX 3090) with as much
-    /// memory as is ever asked for.
+    /// An Ampere card (compute capability 8.6, 82 multiprocessors, as an RTX 3090) with unlimited memory.
     pub fn unlimited() -> Self {
         Self {
             name: "unlimited card".into(),
@@ -51,7 +49,7 @@ impl CardSpec {
         }
     }
 
-    /// Memory that the pools may take from the card.
+    /// Memory that the pools may reserve on the card; `None` if unlimited.
     pub fn available(&self) -> Option<Bytes> {
         self.total.map(|total| total.saturating_sub(self.overhead))
     }

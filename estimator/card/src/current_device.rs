@@ -1,5 +1,5 @@
-//! The card on whose thread something happens. CubeCL and burn ask some questions of a runtime and
-//! name no device; the card of the current thread answers them.
+//! The card of the current thread. CubeCL and burn ask a runtime some questions without naming a device; the
+//! card of the thread that asks answers them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) fn with_current_card<R>(task: impl FnOnce(&Shared) -> R) -> Option<R>
     CARD.with_borrow(|card| card.as_deref().map(task))
 }
 
-/// Whether kernels read a tensor with this shape and these strides without a copy, under the runtime of the
-/// card of this thread; under CUDA on a thread without a card.
+/// Whether kernels read a tensor with this shape and these strides without a copy, under the runtime of this
+/// thread's card, or under CUDA if the thread has no card.
 pub fn can_read_on_current(shape: &Shape, strides: &Strides) -> bool {
     let runtime = with_current_card(|card| card.spec.runtime).unwrap_or(Runtime::Cuda);
     runtime.rules().can_read(shape, strides)

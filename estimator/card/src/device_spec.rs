@@ -26,11 +26,11 @@ pub struct DeviceSpec {
 pub struct Simulation {
     /// Whether burn fuses operations, where it is built with `fusion`.
     pub fused: bool,
-    /// What burn's tuner knows of the card when a program begins.
+    /// What burn's tuner knows about the card when a program begins.
     pub tuning: Tuning,
     /// Which of the kernels that burn's tuner tries is the fastest.
     pub preference: KernelPreference,
-    /// How far the device's thread is behind the program.
+    /// The queue lag of the device's thread.
     pub queue_lag: QueueLag,
 }
 
@@ -45,8 +45,8 @@ impl Default for Simulation {
     }
 }
 
-/// What devices have in common on which burn offers the same kernels: a step makes the same calls on
-/// all of them, up to the memory of each.
+/// A group of devices on which burn offers the same kernels: a step makes the same calls on all of them, as
+/// far as the memory of each allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelGroup(DeviceSpec);
 
@@ -60,20 +60,20 @@ impl DeviceSpec {
         }
     }
 
-    /// A card without limits, driven by `runtime`: what a step reserves where there is room.
-    /// Its kernels are those of an Ampere card (compute capability 8.6).
+    /// A card with unlimited memory, driven by `runtime`. Its kernels are those of an Ampere card (compute
+    /// capability 8.6).
     pub fn unlimited(runtime: Runtime) -> Self {
         Self::new(CardSpec::unlimited(), runtime)
     }
 
-    /// This device with `total` bytes of memory, of which `overhead` are not for the job.
+    /// This device with `total` memory, of which `overhead` is not available to the job.
     pub fn with_memory(mut self, total: Bytes, overhead: Bytes) -> Self {
         self.card.total = Some(total);
         self.card.overhead = overhead;
         self
     }
 
-    /// This device with as much memory as is ever asked for.
+    /// This device with unlimited memory.
     pub fn without_limit(&self) -> Self {
         let mut unlimited = self.clone();
         unlimited.card.total = None;
@@ -81,13 +81,13 @@ impl DeviceSpec {
         unlimited
     }
 
-    /// This device, on which a shader binds a buffer of any size.
+    /// This device, whose shaders can bind a buffer of any size.
     pub fn without_binding_limit(mut self) -> Self {
         self.card.largest_binding = Bytes(u64::MAX / 8);
         self
     }
 
-    /// This device, of which burn's tuner knows what `tuning` says.
+    /// This device, about which burn's tuner knows what `tuning` says.
     pub fn with_tuning(mut self, tuning: Tuning) -> Self {
         self.simulation.tuning = tuning;
         self
@@ -99,7 +99,7 @@ impl DeviceSpec {
         self
     }
 
-    /// This device, whose thread is so far behind the program.
+    /// This device with this queue lag.
     pub fn with_queue_lag(mut self, queue_lag: QueueLag) -> Self {
         self.simulation.queue_lag = queue_lag;
         self
@@ -111,8 +111,8 @@ impl DeviceSpec {
         self
     }
 
-    /// The devices on which burn offers the same kernels. How many multiprocessors there are only
-    /// decides how a kernel's work is divided among them.
+    /// The group of devices on which burn offers the same kernels as on this one. The number of
+    /// multiprocessors does not matter: it only decides how a kernel's work is divided among them.
     pub fn kernel_group(&self) -> KernelGroup {
         let mut group = self.without_limit();
         let has_matrix_units = runtime::has_matrix_units(&self.card);
@@ -131,7 +131,7 @@ impl DeviceSpec {
         KernelGroup(group)
     }
 
-    /// Memory that the pools may take from the card.
+    /// Memory that the pools may reserve on the card; `None` if unlimited.
     pub fn available(&self) -> Option<Bytes> {
         self.card.available()
     }
@@ -146,7 +146,7 @@ impl DeviceSpec {
         self.runtime.rules().largest_page(&self.card)
     }
 
-    /// What `error` says about an allocation that such a card refused.
+    /// Why such a card refused an allocation that failed with `error`.
     pub fn refusal(&self, error: &IoError) -> Refusal {
         match error {
             IoError::BufferTooBig { .. } => Refusal::TooLarge {

@@ -1,4 +1,4 @@
-//! How large a buffer is: what CubeCL makes of the shapes that a program asks room for.
+//! The size of a buffer, as CubeCL computes it from the shapes that a program allocates.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::Bytes;
 use crate::device_spec::DeviceSpec;
 use crate::record::{Layout, TensorLayout};
 
-/// The rule by which a runtime lays tensors out: CubeCL's own.
+/// CubeCL's own rule by which a runtime lays out tensors in a buffer.
 pub struct LayoutRule(Box<dyn MemoryLayoutPolicy>);
 
 impl LayoutRule {
@@ -25,7 +25,7 @@ impl LayoutRule {
         Self(rules.layout(alignment))
     }
 
-    /// The size of a buffer for `layout`; whose it is does not matter, so `service` is any.
+    /// The size of a buffer for `layout`. It does not depend on `service`, so any will do.
     pub fn bytes(&self, layout: &Layout, service: ServiceId) -> Bytes {
         let tensors = layout.0.iter();
         let descriptors: Vec<_> = tensors
@@ -49,19 +49,19 @@ impl fmt::Debug for LayoutRule {
     }
 }
 
-/// Layouts of buffers that were asked for and not yet given, by the id of the managed memory.
+/// Layouts of buffers that burn requested and the card has not allocated yet, by managed-memory id.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Mutex<HashMap<usize, Layout>>);
 
 impl Notes {
-    /// The layout of the buffer with this managed memory.
+    /// Removes and returns the layout of the buffer with this managed-memory id.
     pub fn take(&self, id: usize) -> Option<Layout> {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.remove(&id)
     }
 }
 
-/// A rule that notes what it is asked for.
+/// A layout policy that notes each layout that burn requests.
 #[derive(Debug)]
 pub(crate) struct Noting {
     pub rule: LayoutRule,

@@ -1,11 +1,11 @@
-//! GPUs that do not exist, and the recording of what happens on them.
+//! Simulated GPUs, and the recording of what happens on them.
 //!
-//! A card is a CubeCL server with CubeCL's own memory management over a storage that owns no
-//! memory. `estimator` puts such cards under burn in its own process, and `fit-check/shim` under
-//! a program that knows nothing of it.
+//! A card is a CubeCL server with CubeCL's own memory management over a storage that owns no memory.
+//! `estimator` puts such cards under burn in its own process, and `fit-check/shim` under an unmodified
+//! program of a user.
 //!
-//! Invariant: this is below burn. It knows CubeCL and no tensor, and so cannot tell a weight from
-//! an activation.
+//! Invariant: this crate is below burn. It knows CubeCL and no tensor, and so cannot tell a weight from an
+//! activation.
 
 mod bytes;
 mod card_spec;

@@ -1,4 +1,4 @@
-//! What a runtime does to a card's memory, call by call.
+//! The calls that a runtime makes on a card's memory.
 
 use std::fmt::Debug;
 
@@ -8,21 +8,21 @@ use cubecl_server::memory_management::{
 };
 use cubecl_server::server::{IoError, MetadataBindingInfo};
 
-/// A buffer that a runtime keeps for itself: the shapes and strides of a launch.
+/// A buffer that a runtime keeps for itself, with the shapes and strides of a launch.
 #[derive(Debug)]
 pub struct MetadataBuffer {
-    /// What it is in.
+    /// The managed memory of the buffer.
     pub memory: WeakMemoryBinding,
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether another one had to leave the runtime's cache for it.
+    /// Whether the runtime evicted another buffer from its cache for this one.
     pub evicts: bool,
 }
 
-/// A card's memory under one runtime. The live server drives it with the calls that
-/// burn makes, and the replay with those that were recorded.
+/// A card's memory under one runtime. The live server drives it with burn's calls, the replay with recorded
+/// calls.
 pub trait CardMemory: Send + Debug {
-    /// Gives `memory` `size` bytes.
+    /// Allocates `size` bytes for `memory`; fails if the card refuses.
     fn allocate(
         &mut self,
         memory: ManagedMemoryHandle,
@@ -33,32 +33,32 @@ pub trait CardMemory: Send + Debug {
     /// The part of a launch's metadata that this runtime puts into a buffer.
     fn metadata<'a>(&self, info: &'a MetadataBindingInfo) -> &'a [u64];
 
-    /// A kernel is launched; `metadata` as above. Returns the buffer that the
-    /// metadata went to, if it had to be made for it.
+    /// Launches a kernel with the metadata that [`metadata`](Self::metadata) returned. Returns the buffer
+    /// that the runtime allocated for the metadata, if it allocated one.
     fn launch(
         &mut self,
         metadata: &[u64],
         stream: StreamId,
     ) -> Result<Option<MetadataBuffer>, IoError>;
 
-    /// Data goes from the host to the card.
+    /// Copies data from the host to the card.
     fn write(&mut self, stream: StreamId);
 
-    /// Data comes from the card to the host: `bytes` of it, for each buffer read.
+    /// Copies data from the card to the host; `bytes` has the size for each buffer read.
     fn read(&mut self, bytes: &[u64], stream: StreamId) -> Result<(), IoError>;
 
-    /// Everything is to be handed to the device.
+    /// Submits everything to the device.
     fn flush(&mut self, stream: StreamId);
 
-    /// What nothing holds any more is to be given back.
+    /// Gives unused memory back to the card.
     fn cleanup(&mut self, stream: StreamId);
 
-    /// The next allocations are of this kind.
+    /// Sets the mode of the next allocations.
     fn mode(&mut self, mode: MemoryAllocationMode, stream: StreamId);
 
-    /// What the pools of a stream hold.
+    /// Statistics of the pools of a stream; `None` if there is no such stream.
     fn report(&mut self, stream: StreamId) -> Option<StreamMemoryReport>;
 
-    /// The streams that there are.
+    /// The existing streams.
     fn streams(&self) -> Vec<StreamId>;
 }

@@ -1,8 +1,8 @@
-//! The stretches of a training step.
+//! The phases of a training step.
 
 use serde::{Deserialize, Serialize};
 
-/// A stretch of a training step.
+/// A phase of a training step.
 #[derive(
     Clone,
     Copy,
@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Phase {
-    /// Modules and optimizers are made.
+    /// The program creates modules and optimizers.
     Init,
-    /// One batch is put on the device.
+    /// The program puts one batch on the device.
     Data,
-    /// From the batch to the loss.
+    /// The forward pass, from the batch to the loss.
     Forward,
-    /// From the loss to the gradients.
+    /// The backward pass, from the loss to the gradients.
     Backward,
-    /// Parameters and optimizer state are brought up to date.
+    /// The optimizer updates parameters and optimizer state.
     Optimizer,
 }

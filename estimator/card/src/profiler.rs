@@ -1,4 +1,4 @@
-//! Answers burn's tuner: how long a card that does not exist took.
+//! Tells burn's tuner how long a simulated card took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use cubecl_server::server::{ProfileError, ProfilingToken};
 use crate::Bytes;
 use crate::tuning::{KernelPreference, Trial, Work};
 
-/// The windows that are being timed on a card. One may be open within another.
+/// The windows of time that burn's tuner measures on a card. They can be nested.
 #[derive(Debug, Default)]
 pub(crate) struct Profiler {
     opened: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Profiler {
 struct Window {
     work: Work,
     buffers: Vec<(WeakMemoryBinding, Bytes)>,
-    /// Whether the card had no room for something in it.
+    /// Whether the card refused an allocation in the window.
     refused: bool,
 }
 
@@ -37,11 +37,11 @@ impl Profiler {
         self.windows.remove(&token.id);
     }
 
-    /// What happened between `start` and now, and how long that took as `preference` has it.
+    /// Closes the window and returns what happened in it, with the time that `preference` assigns to it.
     ///
     /// # Errors
     ///
-    /// The card refused something meanwhile; the tuner then passes that candidate over.
+    /// The card refused an allocation meanwhile; the tuner then skips that candidate.
     pub fn stop(
         &mut self,
         token: ProfilingToken,
@@ -66,12 +66,11 @@ impl Profiler {
         })
     }
 
-    /// Whether something is being timed: candidates are being tried.
+    /// Whether the tuner is timing a candidate.
     pub fn is_running(&self) -> bool {
         !self.windows.is_empty()
     }
 
-    /// How many windows are open.
     pub fn open(&self) -> usize {
         self.windows.len()
     }
@@ -84,7 +83,7 @@ impl Profiler {
         });
     }
 
-    /// A kernel was launched that takes so long.
+    /// Adds a launch that takes `time`.
     pub fn launched(&mut self, time: Duration) {
         self.each(|window| window.work.time += time);
     }

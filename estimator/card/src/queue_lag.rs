@@ -1,25 +1,25 @@
-//! How far a device's thread is behind the program.
+//! The queue lag: how many calls the program is ahead of the device's thread.
 
 use serde::{Deserialize, Serialize};
 
-/// How far the thread that makes a program's calls on the device is behind the program. Which
-/// tensors the program has dropped by the time of an allocation depends on it, and so which page
-/// a buffer finds free. On a real card it changes from moment to moment, between these two.
+/// How many calls the program is ahead of the thread that executes them on the device. The lag decides which
+/// tensors the program has dropped by the time of an allocation, and so which page a buffer finds free. On a
+/// real card it changes all the time, between [`None`](Self::None) and [`Full`](Self::Full).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueLag {
-    /// The thread makes a call as soon as the program hands it over.
+    /// The thread executes a call as soon as the program hands it over.
     #[default]
     None,
-    /// The thread makes calls when the program has as many more ready as CubeCL's channel holds:
-    /// a device's thread that is slow, or seldom gets a turn.
+    /// The thread executes calls only when the program has as many more ready as CubeCL's channel holds: a
+    /// thread that is slow, or seldom gets a turn.
     Full,
-    /// The lag changes, between the two; the number seeds how.
+    /// The lag changes between the two; the number is the seed of the changes.
     Varying(u64),
 }
 
 impl QueueLag {
-    /// How far the thread can be behind, beside keeping up: the furthest, and samples of what is
-    /// between. Which of all the ways is the worst cannot be said, since it depends on the pages.
+    /// Lags to try besides [`None`](Self::None): the largest, and samples of those in between. Which lag is
+    /// the worst cannot be predicted, since it depends on the pages.
     pub const SAMPLES: [Self; 9] = [
         Self::Full,
         Self::Varying(1),

@@ -1,4 +1,4 @@
-//! What a program did to a card, event by event.
+//! The recording of what a program did to a card, event by event.
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::MemoryAllocationMode;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Bytes;
 use crate::phase::Phase;
 
-/// A buffer of a recording, in the order of birth.
+/// A buffer of a recording, numbered in the order of birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BufferId(pub u32);
 
@@ -19,49 +19,49 @@ pub struct KernelId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LayerId(pub u32);
 
-/// Metadata of a launch, told apart by content.
+/// The metadata of a launch, identified by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MetadataId {
-    /// Which content.
+    /// Number of the content.
     pub id: u32,
-    /// 64-bit words in it.
+    /// Length in 64-bit words.
     pub words: u32,
 }
 
-/// One thing that happened.
+/// One event of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    /// What follows happens on this stream.
+    /// The events that follow happen on this stream.
     Stream(StreamId),
-    /// A buffer was asked for and given.
+    /// The program or the runtime allocated a buffer.
     Allocate(BufferId),
-    /// Nothing holds the buffer any more. Noticed at the next allocation, which is
-    /// when the pools notice it too.
+    /// Nothing but its pool holds the buffer any more. The recorder notices this at the next allocation,
+    /// which is when the pools notice it too.
     Free(BufferId),
     /// A kernel was launched.
     Launch(Launch),
-    /// Allocations are of this kind from here on.
+    /// The allocations that follow have this mode.
     Mode(AllocationMode),
-    /// Data went to the card.
+    /// The program wrote data to the card.
     Write,
-    /// Data came from the card, this much from each buffer read.
+    /// The program read data from the card: the bytes for each buffer read.
     Read(Vec<u64>),
-    /// Everything was handed to the device.
+    /// The runtime submitted everything to the device.
     Flush,
-    /// What nothing held was given back.
+    /// The pools gave unused memory back to the card.
     Cleanup,
     /// A phase ended; an index into [`Recording::marks`].
     Mark(usize),
 }
 
-/// CubeCL's [`MemoryAllocationMode`], which cannot be compared.
+/// A copy of CubeCL's [`MemoryAllocationMode`] that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AllocationMode {
-    /// From the pools.
+    /// Allocations come from the pools.
     Auto,
-    /// For good: weights.
+    /// Allocations stay reserved: weights.
     Persistent,
-    /// On its own, outside every pool.
+    /// Each allocation is a page of its own, outside every pool.
     Dedicated,
 }
 
@@ -88,20 +88,20 @@ impl From<AllocationMode> for MemoryAllocationMode {
 /// One launch of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Which kernel.
+    /// The kernel.
     pub kernel: KernelId,
-    /// Shapes and strides that it was given.
+    /// Shapes and strides passed to the kernel; `None` if there are none.
     pub metadata: Option<MetadataId>,
     operands: u32,
     reads: u16,
     writes: u16,
 }
 
-/// Shapes that buffers were made for, as an index into [`Recording::layouts`].
+/// The shapes that a buffer was allocated for, as an index into [`Recording::layouts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LayoutId(pub u32);
 
-/// What a buffer was made for: one tensor, or several beside each other.
+/// The tensors that a buffer was allocated for: one, or several side by side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout(pub Vec<TensorLayout>);
 
@@ -112,22 +112,22 @@ pub struct TensorLayout {
     pub shape: Vec<usize>,
     /// Bytes of each element.
     pub element_bytes: usize,
-    /// Whether the runtime may leave room between rows.
+    /// Whether the runtime may pad the rows.
     pub pitched: bool,
 }
 
 /// A buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buffer {
-    /// What was asked for.
+    /// The requested size.
     pub bytes: Bytes,
-    /// The shapes from which that follows, where the program said them.
+    /// The shapes from which the size follows, if the program stated them.
     pub layout: Option<LayoutId>,
-    /// The runtime made it for itself, for the metadata of a launch.
+    /// Whether the runtime allocated it for itself, for the metadata of a launch.
     pub metadata: bool,
 }
 
-/// What a buffer is to the program.
+/// The role of a buffer, as the program reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A parameter of a layer, trained or frozen.
@@ -143,44 +143,44 @@ pub enum Role {
 /// The end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
-    /// Which phase ended.
+    /// The phase that ended.
     pub phase: Phase,
     /// Optimizer steps completed before it.
     pub step: usize,
-    /// What the program said that its tensors are.
+    /// The roles that the program reported for its buffers.
     pub roles: Vec<(BufferId, Role)>,
-    /// What the pools hold.
+    /// Statistics of the pools at that point.
     pub pools: Pools,
 }
 
-/// What the pools of a card hold.
+/// Statistics of the pools of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pools {
-    /// Allocations in use.
+    /// Number of allocations in use.
     pub allocations: u64,
     /// Bytes in use.
     pub in_use: Bytes,
-    /// Bytes taken from the card.
+    /// Bytes reserved from the card.
     pub reserved: Bytes,
 }
 
 /// A layer: a module that holds parameters of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layer {
-    /// Where it is in the module tree, for instance `layer1.0.conv1`.
+    /// Its path in the module tree, for instance `layer1.0.conv1`.
     pub path: String,
     /// Its type, for instance `Conv2d`.
     pub kind: String,
 }
 
-/// Why a card could not give what was asked of it.
+/// Why a card refused an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Its memory is used up.
+    /// The card does not have enough free memory.
     Full,
-    /// No single allocation may be this large.
+    /// The runtime allows no single allocation of this size.
     TooLarge {
-        /// The largest that may be.
+        /// The largest allocation that the runtime allows.
         largest: Bytes,
     },
 }
@@ -188,29 +188,28 @@ pub enum Refusal {
 /// The allocation that a card refused.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The buffer that it was for.
+    /// The buffer that was to be allocated.
     pub buffer: BufferId,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
 }
 
 /// Everything that a program did to a card.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// In the order in which it happened.
+    /// The events in the order in which they happened.
     pub events: Vec<Event>,
-    /// By [`BufferId`].
+    /// The buffers, by [`BufferId`].
     pub buffers: Vec<Buffer>,
-    /// By [`KernelId`].
+    /// The names of the kernels, by [`KernelId`].
     pub kernels: Vec<String>,
-    /// By [`LayerId`].
+    /// The layers, by [`LayerId`].
     pub layers: Vec<Layer>,
-    /// By [`LayoutId`].
+    /// The layouts, by [`LayoutId`].
     pub layouts: Vec<Layout>,
     /// The ends of phases.
     pub marks: Vec<Mark>,
-    /// The first allocation that was refused; what follows it is not what a real
-    /// program would do.
+    /// The first allocation that the card refused; a real program would not make the calls after it.
     pub failure: Option<Failure>,
     operands: Vec<BufferId>,
 }
@@ -233,14 +232,14 @@ impl Recording {
         &self.buffers[buffer.0 as usize]
     }
 
-    /// Marks before the event at `position`: the number of the mark that ends its phase.
+    /// Number of marks before the event at `position`, which is the index of the mark that ends its phase.
     pub fn marks_before(&self, position: usize) -> usize {
         let before = self.events[..position].iter();
         before.filter(|e| matches!(e, Event::Mark(_))).count()
     }
 
-    /// Drops what follows the end of the phase in which the card refused an allocation: there
-    /// a program stops.
+    /// Drops the events after the phase in which the card refused an allocation: the program stops at the end
+    /// of that phase.
     pub fn cut_at_failure(&mut self) {
         let Some(failure) = self.failure else {
             return;

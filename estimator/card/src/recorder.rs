@@ -10,19 +10,19 @@ use crate::record::{
     BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Recording,
 };
 
-/// Buffers that may have been let go since they were last looked at. Looking at each buffer
+/// Buffers that the program may have dropped since the recorder last checked them. Checking every buffer
 /// before each allocation would make a long recording take quadratic time.
 #[derive(Debug)]
 pub enum Suspects {
-    /// Any: the program had its turn.
+    /// Any buffer: the program ran in between.
     All,
-    /// Those with this managed memory: the program stands still, and only these were held
-    /// by the calls made since.
+    /// The buffers with these managed-memory ids: the program stood still, and the calls executed since held
+    /// no others.
     These(Vec<usize>),
 }
 
 impl Suspects {
-    /// A call is over that held these.
+    /// Adds the buffers that a finished call held.
     pub fn add(&mut self, ids: impl IntoIterator<Item = usize>) {
         if let Self::These(known) = self {
             known.extend(ids);
@@ -30,33 +30,33 @@ impl Suspects {
     }
 }
 
-/// Writes down what happens to a card.
+/// Records what happens to a card.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    /// What is written down so far.
+    /// The recording so far.
     pub recording: Recording,
-    /// Buffers in use, in the order of birth: the address of what CubeCL calls managed memory
-    /// keeps a count of who holds it, and the pool itself is one of them.
+    /// Buffers in use, in the order of birth, with a weak reference to their managed memory. CubeCL counts
+    /// the holders of that memory, and the pool itself is one of them.
     live: Vec<(BufferId, WeakMemoryBinding)>,
-    /// By the id of the managed memory.
+    /// The buffers by managed-memory id.
     ids: HashMap<usize, BufferId>,
     kernels: HashMap<&'static str, KernelId>,
     layers: HashMap<Layer, LayerId>,
     metadata: HashMap<Vec<u64>, MetadataId>,
     layouts: HashMap<Layout, LayoutId>,
-    /// By [`BufferId`]: whether anything was written to it.
+    /// By [`BufferId`]: whether anything was written to the buffer.
     written: Vec<bool>,
     stream: Option<StreamId>,
 }
 
 impl Recorder {
-    /// This happened on `stream`.
+    /// Records an event on `stream`.
     pub fn event(&mut self, stream: StreamId, event: Event) {
         self.turn_to(stream);
         self.recording.events.push(event);
     }
 
-    /// What is recorded next happens on `stream`.
+    /// Makes `stream` the stream of the events that follow.
     fn turn_to(&mut self, stream: StreamId) {
         if self.stream != Some(stream) {
             self.stream = Some(stream);
@@ -64,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// Notes which of the `suspects` are held by nothing but their pool, in the order of birth.
+    /// Records which of the `suspects` only their pool still holds, in the order of birth.
     pub fn note_freed(&mut self, suspects: &Suspects) {
         let is_free = |memory: &WeakMemoryBinding| memory.upgrade().is_none();
         let events = &mut self.recording.events;
@@ -92,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// A buffer was given; `id` is that of its managed memory.
+    /// Records the allocation of a buffer; `id` is the id of its managed memory.
     pub fn allocated(
         &mut self,
         stream: StreamId,
@@ -108,7 +108,7 @@ impl Recorder {
         buffer
     }
 
-    /// The shapes that `buffer` was made for, if they are known.
+    /// Notes the shapes that `buffer` was allocated for, if they are known.
     pub fn laid_out(&mut self, buffer: BufferId, layout: Option<Layout>) {
         let next = LayoutId(self.layouts.len() as u32);
         let known = &mut self.recording.layouts;
@@ -121,7 +121,7 @@ impl Recorder {
         self.recording.buffers[buffer.0 as usize].layout = layout;
     }
 
-    /// The buffer whose managed memory has this id.
+    /// The buffer with this managed-memory id.
     pub fn buffer(&self, id: usize) -> Option<BufferId> {
         self.ids.get(&id).copied()
     }
@@ -145,7 +145,7 @@ impl Recorder {
         })
     }
 
-    /// Metadata with this content; none if it has none.
+    /// The id of metadata with this content; `None` if it is empty.
     pub fn metadata(&mut self, words: &[u64]) -> Option<MetadataId> {
         if words.is_empty() {
             return None;
@@ -161,16 +161,17 @@ impl Recorder {
         Some(new)
     }
 
-    /// Data was put into the managed memory with this id.
+    /// Notes that data was written to the buffer with this managed-memory id.
     pub fn filled(&mut self, id: usize) {
         if let Some(buffer) = self.buffer(id) {
             self.mark_written(&[buffer]);
         }
     }
 
-    /// A launch of `kernel`. burn does not declare what a kernel reads and writes, and nothing
-    /// is compiled that could tell; then what was never written before is the output, and a
-    /// launch without such a buffer works in place, on its first operand.
+    /// Records a launch of `kernel`. If burn does not declare what the kernel reads and what it writes,
+    /// `reads` and `writes` are equal, and no kernel is compiled that could tell. Then buffers that nothing
+    /// has written before count as outputs, and a launch without such a buffer counts as in place on its
+    /// first operand.
     pub fn launch(
         &mut self,
         stream: StreamId,

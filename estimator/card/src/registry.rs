@@ -23,8 +23,8 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives `card` an index, or `None` if there are no more: CubeCL counts devices in 16 bits,
-/// and what burn keeps for an index (its float type) cannot be taken back.
+/// Registers `card` and returns its index, or `None` if no index is left: CubeCL counts devices in 16 bits,
+/// and an index cannot be used again, because burn keeps settings for it (its float type).
 pub fn insert(card: Arc<Shared>) -> Option<u16> {
     let mut registry = registry();
     let index = registry.next;
@@ -33,12 +33,12 @@ pub fn insert(card: Arc<Shared>) -> Option<u16> {
     Some(index)
 }
 
-/// Takes the card at `index` out of the process.
+/// Removes the card at `index` from the process.
 pub fn remove(index: u16) {
     registry().cards.remove(&index);
 }
 
-/// The indices of the cards that there are.
+/// The indices of the existing cards.
 pub fn present() -> Vec<u16> {
     registry().cards.keys().copied().collect()
 }
@@ -47,7 +47,7 @@ pub fn present() -> Vec<u16> {
 ///
 /// # Panics
 ///
-/// There is no such card: burn asks only for devices that it was given.
+/// Panics if there is no such card; burn only asks for devices that it was given.
 pub(crate) fn server(device: DeviceId, service: ServiceId) -> CardServer {
     let card = registry().cards.get(&device.index_id).cloned();
     let card = card.expect("a simulated card is there for as long as its device is used");
@@ -58,7 +58,7 @@ pub(crate) fn server(device: DeviceId, service: ServiceId) -> CardServer {
 ///
 /// # Panics
 ///
-/// There is no such card: burn asks only for devices that it was given.
+/// Panics if there is no such card; burn only asks for devices that it was given.
 pub fn serve(device: DeviceId, service: ServiceId) -> Box<dyn Server> {
     Box::new(server(device, service))
 }

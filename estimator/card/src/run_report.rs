@@ -1,4 +1,4 @@
-//! What passes between a program on a simulated card and the process that started it.
+//! The messages between a program on a simulated card and the process that started it.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -10,66 +10,66 @@ use serde::{Deserialize, Serialize};
 use crate::device_spec::DeviceSpec;
 use crate::record::Recording;
 
-/// What a program is to run on, and until when. It is handed over in an environment variable.
+/// The device that a program runs on and the end of its run, passed in an environment variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
     /// The card and its runtime.
     pub device: DeviceSpec,
-    /// So many equal training steps in a row are enough.
+    /// The run ends after this many equal training steps in a row.
     pub steps: usize,
-    /// Seconds after which what was recorded is enough.
+    /// The run ends after this many seconds at the latest.
     pub seconds: u64,
-    /// Where the [`RunReport`] goes.
+    /// The file for the [`RunReport`].
     pub run_report: PathBuf,
 }
 
 impl RunConfig {
-    /// The environment variable.
+    /// The name of the environment variable.
     pub const VARIABLE: &str = "FIT_CHECK_CARD";
 
-    /// As the value of the variable.
+    /// The configuration as the value of the variable, in JSON.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("names and numbers are JSON")
     }
 
-    /// From the value of the variable.
+    /// Reads the configuration from the value of the variable.
     ///
     /// # Errors
     ///
-    /// It is no assignment.
+    /// `text` is not the JSON of a configuration.
     pub fn from_text(text: &str) -> Result<Self, RunReportError> {
         serde_json::from_str(text).map_err(RunReportError::Content)
     }
 }
 
-/// Why a program's run on a card was over.
+/// Why a program's run on a card ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Enough steps were seen.
+    /// The program completed enough steps.
     Steps,
-    /// The program came to its end, of whatever kind.
+    /// The program itself ended, in whatever way.
     Program,
-    /// It took too long.
+    /// The run reached its time limit.
     Time,
 }
 
-/// What a program did on the card.
+/// The report of a program's run on a card.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunReport {
-    /// Why it was over.
+    /// Why the run ended.
     pub ending: Outcome,
-    /// At which events the equal steps are, if there were enough.
+    /// The positions of the events of each equal step, if there were enough steps.
     pub steps: Vec<Range<usize>>,
-    /// Whether kernels were tuned.
+    /// Whether burn tuned kernels.
     pub tuned: bool,
-    /// Everything.
+    /// The recording of the run.
     pub recording: Recording,
 }
 
 impl RunReport {
-    /// Writes it to the file at `path`, in full or not at all.
+    /// Writes the report to the file at `path`, in full or not at all.
     ///
     /// # Errors
     ///
@@ -83,25 +83,25 @@ impl RunReport {
         Ok(())
     }
 
-    /// Reads it from the file at `path`.
+    /// Reads a report from the file at `path`.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has something else in it.
+    /// The file cannot be read, or does not contain a report.
     pub fn read(path: &Path) -> Result<Self, RunReportError> {
         let file = BufReader::new(File::open(path)?);
         serde_json::from_reader(file).map_err(RunReportError::Content)
     }
 }
 
-/// Why nothing could be passed on.
+/// Why a configuration or a report could not be passed on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunReportError {
-    /// The file.
+    /// The file could not be read or written.
     #[error(transparent)]
     File(#[from] std::io::Error),
-    /// What is in it.
-    #[error("not what a program on a simulated card says: {0}")]
+    /// The content is not valid.
+    #[error("invalid configuration or report of a simulated run: {0}")]
     Content(serde_json::Error),
 }
 

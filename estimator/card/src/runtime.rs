@@ -63,8 +63,8 @@ impl Runtime {
     }
 }
 
-/// How a runtime treats a card. Each rule is that of CubeCL's runtime of the same name; the source is
-/// beside it.
+/// How a runtime treats a card. Each implementation follows CubeCL's runtime of the same name and cites its
+/// source.
 pub trait RuntimeRules: Debug + Sync {
     /// The name under which CubeCL's tuner knows the runtime.
     fn name(&self) -> &'static str;
@@ -72,13 +72,14 @@ pub trait RuntimeRules: Debug + Sync {
     /// Whether the runtime drives cards of this `vendor`, as the catalogue names it.
     fn drives(&self, vendor: &str) -> bool;
 
-    /// What the runtime registers for `card`: types, features and limits, by which burn chooses kernels.
+    /// The properties that the runtime registers for `card`: types, features and limits, by which burn
+    /// chooses kernels.
     fn properties(&self, card: &CardSpec) -> DeviceProperties;
 
     /// The part of the properties from which CubeCL makes its pools.
     fn memory_properties(&self, card: &CardSpec) -> MemoryDeviceProperties;
 
-    /// What the compiler's target guarantees.
+    /// The guarantees of the compiler's target.
     fn target(&self) -> TargetProperties;
 
     /// The memory of `card`: CubeCL's pools over `budget`.
@@ -91,7 +92,7 @@ pub trait RuntimeRules: Debug + Sync {
         captures: DeviceCaptures,
     ) -> Box<dyn CardMemory>;
 
-    /// How the runtime lays out a tensor in a buffer: row padding is decided here.
+    /// The policy by which the runtime lays out tensors in a buffer, including the row padding.
     fn layout(&self, alignment: usize) -> Box<dyn MemoryLayoutPolicy>;
 
     /// The largest single allocation on `card`.
@@ -100,13 +101,13 @@ pub trait RuntimeRules: Debug + Sync {
     /// Whether a shader binds whole buffers, so that [`CardSpec::largest_binding`] limits them.
     fn binds_whole_buffers(&self) -> bool;
 
-    /// Whether waiting for the device first submits what is queued.
+    /// Whether the runtime submits queued work when the program waits for the device.
     fn submits_on_sync(&self) -> bool;
 
     /// Whether kernels read a tensor with this shape and these strides without a copy.
     fn can_read(&self, shape: &Shape, strides: &Strides) -> bool;
 
-    /// Bytes of a bool.
+    /// Size of a bool in bytes.
     fn bool_bytes(&self) -> usize;
 }
 

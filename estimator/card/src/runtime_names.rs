@@ -1,20 +1,20 @@
-//! The names under which burn's tuners, and CubeCL with the peaks that it measured, know a card.
+//! The names by which burn's tuners know a card, and CubeCL the throughput that it measured.
 //!
-//! They keep what they found out under a card's name for as long as the process lives. A card on which
-//! another program is to be tuned, or another candidate is to be the fastest, takes a name that it
-//! never had; with a name that it had before, what was found out then is known again.
+//! Both keep their results by the card's name for as long as the process lives. A card takes a new name when
+//! burn is to tune another program on it, or when another candidate is to be the fastest. With an earlier
+//! name, the results of that time are known again.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::runtime::Runtime;
 
-/// The name of a card of this runtime, the `nth` that it takes. The first is that of the real runtime.
+/// The name with index `nth` of a card of this runtime. Index 0 is the name of the real runtime.
 pub(crate) fn of(runtime: Runtime, nth: usize) -> &'static str {
     let real = runtime.rules().name();
     if nth == 0 {
         return real;
     }
-    /// Each is made once, and stays: CubeCL wants names that do.
+    /// Each name is created once and leaked, since CubeCL wants static strings.
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let name = format!("{real}, {nth}");
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

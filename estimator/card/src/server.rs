@@ -1,5 +1,4 @@
-//! The CubeCL server of a simulated card: records every call, and makes it of the
-//! card's memory.
+//! The CubeCL server of a simulated card: it records each call and executes it on the card's memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -34,32 +33,33 @@ use crate::storage::MemoryBudget;
 use crate::throughput_probes::{Probe, ThroughputProbes};
 use crate::tuning::{Choice, Trial, Tuning, products};
 
-/// What a card and its server share.
+/// The state that a card and its server share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What the card is like.
+    /// The card, its runtime and the options of its simulation.
     pub spec: DeviceSpec,
-    /// Its memory.
+    /// The card's memory budget.
     pub budget: Arc<MemoryBudget>,
-    /// Which of its names it has: see [`runtime_names`](crate::runtime_names).
+    /// The index of the card's runtime name: see [`runtime_names`](crate::runtime_names).
     name: usize,
     recorder: Mutex<Recorder>,
     tuned: AtomicBool,
     windows: AtomicUsize,
-    /// Those about which the tuner has not decided, outer ones first.
+    /// Trials that the tuner has not decided about yet, those of outer windows first.
     trials: Mutex<Vec<Trial>>,
     choices: Mutex<Vec<Choice>>,
-    /// What the card is to be from its next flush on.
+    /// The state that replaces this one at the card's next flush.
     next: OnceLock<Arc<Shared>>,
 }
 
 impl Shared {
-    /// Of a new card like `spec`.
+    /// The state of a new card like `spec`.
     pub fn new(spec: DeviceSpec) -> Arc<Self> {
         Self::named(spec, 0)
     }
 
-    /// Of a card like `spec` of which burn's tuner knows what it found out under this name.
+    /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
+    /// results by that name.
     pub fn named(spec: DeviceSpec, name: usize) -> Arc<Self> {
         let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
         Arc::new(Self {
@@ -75,58 +75,58 @@ impl Shared {
         })
     }
 
-    /// Whether burn's tuner asked the card anything.
+    /// Whether burn's tuner has timed anything on the card.
     pub fn tuned(&self) -> bool {
         self.tuned.load(Ordering::Relaxed)
     }
 
-    /// So many windows are being timed.
+    /// Sets the number of windows that the profiler has open.
     fn watched(&self, windows: usize) {
         self.windows.store(windows, Ordering::Relaxed);
     }
 
-    /// A candidate was tried.
     fn tried(&self, trial: Trial) {
         locked(&self.trials).push(trial);
     }
 
-    /// The tuner has decided between the candidates that were tried since it last did.
+    /// Records a decision of the tuner; `choice` reads it from the trials since the last decision.
     pub(crate) fn decided(&self, choice: impl FnOnce(&[Trial]) -> Option<Choice>) {
         let within = self.windows.load(Ordering::Relaxed);
         let mut trials = locked(&self.trials);
         trials.retain(|trial| trial.within <= within);
         let own = trials.partition_point(|trial| trial.within < within);
-        // One that is made in order to try a candidate for another only matters to that.
+        // A decision that the tuner needs to time a candidate of another operation only matters to that
+        // candidate.
         if within == 0 {
             locked(&self.choices).extend(choice(&trials[own..]));
         }
         trials.truncate(own);
     }
 
-    /// What the tuner decided.
+    /// The tuner's decisions so far.
     pub fn choices(&self) -> Vec<Choice> {
         locked(&self.choices).clone()
     }
 
-    /// The card is to be `next` from its next flush on.
+    /// Makes `next` the card's state from its next flush on.
     pub fn becomes(&self, next: Arc<Shared>) {
-        // A card is restarted once: from then on it is the next.
+        // A state has one successor: the next restart replaces the successor.
         let _ = self.next.set(next);
     }
 
-    /// What was recorded so far, to read or to add to.
+    /// The recorder, to read from or to add to.
     pub fn recorder(&self) -> MutexGuard<'_, Recorder> {
         locked(&self.recorder)
     }
 }
 
-/// A panic elsewhere leaves whole events, and no half of one.
+/// Locks `mutex`, even after a panic elsewhere: a panic leaves no event half written.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the server of a card like `spec` tells burn about it; what burn asks room for goes
-/// into `notes`.
+/// What the server of a card like `spec` tells burn about it. Its layout policy writes each layout that burn
+/// requests into `notes`.
 fn utilities(
     spec: &DeviceSpec,
     service: ServiceId,
@@ -135,8 +135,8 @@ fn utilities(
     let logger = Arc::new(ServerLogger::default());
     let rules = spec.runtime.rules();
     let mut properties = rules.properties(&spec.card);
-    // CubeCL keeps what it measures of a device under this name for the whole process; no card
-    // is to spare another a measurement.
+    // CubeCL keeps its measurements of a device by this fingerprint for the whole process; no card may reuse
+    // the measurements of another.
     let index = service.device.index_id;
     properties
         .identity
@@ -153,7 +153,7 @@ fn utilities(
     )
 }
 
-/// The memory of the card of `spec`.
+/// The memory of a card like `spec`, limited by `budget`.
 pub fn memory(
     spec: &DeviceSpec,
     budget: Arc<MemoryBudget>,
@@ -165,8 +165,8 @@ pub fn memory(
     rules.memory(&spec.card, budget, service, logger, captures)
 }
 
-/// Calls that CubeCL's client does not wait for, and hands to the device's thread together:
-/// `CHANNEL_MAX_TASK` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`.
+/// How many calls CubeCL's client collects before it hands them to the device's thread, unless it waits for
+/// an answer: `CHANNEL_MAX_TASK` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`.
 const TOGETHER: usize = 32;
 
 /// A call that the client does not wait for.
@@ -190,11 +190,11 @@ enum Call {
 
 /// The server of a simulated card.
 ///
-/// On a real card the program is ahead of the device's thread: calls wait until 32 of them
-/// are there, or somebody waits for an answer. Which tensors are gone by the time of an
-/// allocation depends on that, so calls wait here too. (The real thread then works beside
-/// the program, which may be up to 32 calls further on: a card can meet less than is recorded
-/// here, and not more. Of what the pools hold it can be either: see [`QueueLag`].)
+/// On a real card the program is ahead of the device's thread: CubeCL queues calls until there are 32 or the
+/// program waits for an answer. Which tensors the program has dropped by the time of an allocation depends on
+/// that, so this server queues calls too. (The real thread runs in parallel with the program, which may be up
+/// to 32 calls further on by then. So a real card can have fewer bytes in use than this server records, and
+/// not more. Its pools can hold more or fewer bytes: see [`QueueLag`].)
 #[derive(Debug)]
 pub(crate) struct CardServer {
     service: ServiceId,
@@ -206,9 +206,9 @@ pub(crate) struct CardServer {
     notes: Arc<Notes>,
     profiler: Profiler,
     waiting: Vec<(StreamId, Call)>,
-    /// How many calls the program is ahead of those that are made next.
+    /// How many calls the program is ahead of the calls that the server executes next.
     lag: usize,
-    /// The state of the numbers that [`QueueLag::Varying`] takes.
+    /// The state of the random numbers for [`QueueLag::Varying`].
     random: u64,
 }
 
@@ -219,8 +219,8 @@ fn seed(queue_lag: QueueLag) -> u64 {
     }
 }
 
-/// How many calls the program is ahead next, after it was `lag` ahead. A thread that has fallen behind
-/// mostly stays so for a while: half of the time nothing changes.
+/// The lag after `lag`: how many calls the program is ahead. A thread that lags mostly does so for a while,
+/// so half of the time the lag stays the same.
 fn next_lag(queue_lag: QueueLag, lag: usize, random: &mut u64) -> usize {
     match queue_lag {
         QueueLag::None => 0,
@@ -269,9 +269,8 @@ impl CardServer {
         }
     }
 
-    /// The card as it is when it is switched on: with the memory that `shared` says, all of it
-    /// empty. What burn has found out that can be fused stays known, and what its tuner found out under
-    /// the name that `shared` says.
+    /// Restarts the card as `shared` describes it, with empty memory. burn still knows what it can fuse, and
+    /// its tuner knows the results of the name in `shared`.
     fn restart(&mut self, shared: Arc<Shared>) {
         if shared.name != self.shared.name {
             self.rename(runtime_names::of(shared.spec.runtime, shared.name));
@@ -286,26 +285,26 @@ impl CardServer {
         self.random = seed(shared.spec.simulation.queue_lag);
         self.lag = next_lag(shared.spec.simulation.queue_lag, 0, &mut self.random);
         self.shared = shared;
-        // A program that panicked may have left some of these.
+        // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
         self.waiting.clear();
     }
 
-    /// From here on burn's tuners, and CubeCL where it keeps the peaks that it measured, know this card by
-    /// `name`. Every handle on the card has the same utilities, burn's fused operations too, which it
-    /// keeps for as long as the process lives; so it is there that the name changes.
+    /// Gives the card the runtime name `name`, by which burn's tuners know the card, and CubeCL the
+    /// throughput that it measured. The name is in the utilities, which all handles on the card share, even
+    /// those that burn's fused operations keep for the life of the process.
     fn rename(&mut self, name: &'static str) {
-        // SAFETY: as with `Arc::get_mut_unchecked`, nobody else looks into the utilities meanwhile. This
-        // runs on the card's thread, for a caller that waits (`SimulatedCard::restart`) while no
-        // program runs on the card: its workbench holds the card's lock. A tensor of an earlier
-        // program that is dropped on another thread now only sends its drop to this thread.
+        // SAFETY: as with `Arc::get_mut_unchecked`, nobody else reads the utilities meanwhile. This runs on
+        // the card's thread, for a caller that waits (`SimulatedCard::restart`) while no program runs on the
+        // card: `TunedDevices` holds the card's lock. A tensor of an earlier program that is dropped on
+        // another thread now only sends its drop to this thread.
         unsafe { (*Arc::as_ptr(&self.utilities).cast_mut()).name = name };
         self.throughput_probes = ThroughputProbes::new(name, &self.utilities.properties);
     }
 
     fn enqueue(&mut self, stream: StreamId, call: Call) {
         self.waiting.push((stream, call));
-        // The channel holds two batches: one that is made, and one that is filled meanwhile.
+        // The channel holds two batches of calls: the thread executes one while the client fills the other.
         if self.waiting.len() >= TOGETHER + self.lag {
             let calls = self.waiting.drain(..TOGETHER).collect();
             self.execute(calls);
@@ -317,7 +316,7 @@ impl CardServer {
         }
     }
 
-    /// Makes all the calls that wait. The program stands still meanwhile.
+    /// Executes all queued calls. The program waits meanwhile.
     fn drain_queue(&mut self) {
         let calls = std::mem::take(&mut self.waiting);
         self.execute(calls);
@@ -341,7 +340,8 @@ impl CardServer {
                 } => {
                     suspects.add(ids(bindings.buffers()));
                     match probe {
-                        // How often it is launched depends on the time of day, and is not to show.
+                        // How often CubeCL launches a probe depends on the host's clock, so the recording
+                        // leaves it out.
                         Some(probe) => self.throughput_probes.answer(&probe, &bindings.info.data),
                         None => {
                             self.throughput_probes.passed_by();
@@ -363,7 +363,7 @@ impl CardServer {
                     self.shared.recorder().event(stream, event);
                 }
             }
-            // A runtime that is refused memory first gives up its cached metadata.
+            // When the card refuses an allocation, the runtime first drops its cached metadata.
             let refused = self.shared.budget.refusals();
             if std::mem::replace(&mut refusals, refused) != refused {
                 suspects = Suspects::All;
@@ -383,15 +383,15 @@ impl CardServer {
         self.give(memory, size, stream);
     }
 
-    /// Gives `memory` its bytes. The first time that the card cannot, it says so in the
-    /// recording and has no limit from then on: the program reaches its next mark, where
-    /// it is stopped, without a second failure that would only follow from the first.
+    /// Allocates `size` bytes for `memory`. The first time that the card refuses, this notes the failure in
+    /// the recording and lifts the card's limit: the program reaches its next mark and stops there, without a
+    /// second failure that only follows from the first.
     fn give(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
         let Err(error) = self.memory.allocate(memory.clone(), size, stream) else {
             return;
         };
         if self.profiler.is_running() {
-            // A candidate that does not fit is not a step that does not.
+            // The tuner skips a candidate that does not fit; the step itself may still fit.
             self.profiler.refused();
             return;
         }
@@ -405,11 +405,11 @@ impl CardServer {
         }
         drop(recorder);
         self.shared.budget.open();
-        // Any size will do, since nothing is ever written to it.
+        // Any size will do, since nothing is ever written to the buffer.
         let _ = self.memory.allocate(memory, size.min(1), stream);
     }
 
-    /// Returns whether the runtime let go of a metadata buffer of its own for it.
+    /// Records and executes a launch. Returns whether the runtime evicted one of its metadata buffers for it.
     fn launch_now(
         &mut self,
         kernel: &'static str,
@@ -417,7 +417,7 @@ impl CardServer {
         skipped: bool,
         stream: StreamId,
     ) -> bool {
-        // Nothing is compiled, so what the caller declared is all that is known.
+        // No kernel is compiled, so only the caller's declaration tells what it reads and writes.
         let reads: Vec<usize> = ids(bindings.buffers_read(None)).collect();
         let writes: Vec<usize> = ids(bindings.buffers_written(None)).collect();
         // A dry run launches nothing, so nothing needs metadata.
@@ -434,7 +434,7 @@ impl CardServer {
         if metadata.is_empty() {
             return false;
         }
-        // A full card shows at the allocation that filled it, not here.
+        // A full card is reported at the allocation that filled it, not here.
         let Ok(Some(buffer)) = self.memory.launch(metadata, stream) else {
             return false;
         };
@@ -449,13 +449,12 @@ impl CardServer {
     }
 }
 
-/// The ids of the managed memory under `bindings`.
 fn ids<'a>(bindings: impl Iterator<Item = &'a BufferBinding>) -> impl Iterator<Item = usize> {
     bindings.map(|binding| binding.memory.id().value)
 }
 
 impl DeviceService for CardServer {
-    /// Not how these servers are made: the shim asks for them by device and service.
+    /// CubeCL does not call this: the shim requests a server by device and service.
     fn init(device_id: DeviceId) -> Self {
         crate::registry::server(device_id, ServiceId::of::<Self>(device_id))
     }
@@ -498,7 +497,7 @@ impl Server for CardServer {
             .map(|copy| copy.shape.iter().product::<usize>() * copy.elem_size)
             .collect();
         let bytes: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
-        // A refusal shows at the allocation that filled the card, not here.
+        // A refusal is reported at the allocation that filled the card, not here.
         let _ = self.memory.read(&bytes, stream_id);
         self.shared.recorder().event(stream_id, Event::Read(bytes));
         let zeros = sizes.into_iter();
@@ -585,7 +584,7 @@ impl Server for CardServer {
         self.drain_queue();
         self.shared.tuned.store(true, Ordering::Relaxed);
         if self.shared.spec.simulation.tuning == Tuning::Warm {
-            // The program will be run again, and what a candidate needs is not to count then.
+            // The program runs again after this run, so the candidates need no limit in it.
             self.shared.budget.open();
         }
         let token = self.profiler.start();
@@ -604,7 +603,7 @@ impl Server for CardServer {
             .stop(token, self.shared.spec.simulation.preference)?;
         self.shared.watched(self.profiler.open());
         let shared = self.shared.clone();
-        // The tuner asks for the time only of what counts, and not of a first run to warm up.
+        // The tuner awaits the time only of runs that count, and not of a warm-up run.
         Ok(ProfileDuration::new_device_time(async move {
             shared.tried(trial);
             let start = Instant::now();

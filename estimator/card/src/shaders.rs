@@ -1,8 +1,8 @@
-//! What kernels may use on a device behind wgpu.
+//! The limits and features of kernels on a device that wgpu drives.
 
 use serde::{Deserialize, Serialize};
 
-/// What kernels may use on a device behind wgpu.
+/// The limits and features of kernels on a device that wgpu drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Shaders {
@@ -12,19 +12,19 @@ pub struct Shaders {
     pub plane_size_max: u32,
     /// Whether the threads of a subgroup can work together.
     pub plane_operations: bool,
-    /// Buffers that a kernel may bind.
+    /// Most buffers that a kernel can bind.
     pub max_bindings: u32,
-    /// Bytes of memory that the threads of a workgroup share.
+    /// Most bytes of memory that the threads of a workgroup share.
     pub max_shared_memory: u64,
-    /// Workgroups in a launch.
+    /// Most workgroups in a launch, in each direction.
     pub max_cube_count: (u32, u32, u32),
-    /// Threads in a workgroup.
+    /// Most threads in a workgroup.
     pub max_units_per_cube: u32,
-    /// Threads in a workgroup, in each direction.
+    /// Most threads in a workgroup, in each direction.
     pub max_cube_dim: (u32, u32, u32),
-    /// Whether it computes with 16-bit floats.
+    /// Whether kernels compute with 16-bit floats.
     pub half: bool,
-    /// Whether threads can add to the same 32-bit float: then burn adds up a tensor in two launches,
-    /// and scatters with other metadata.
+    /// Whether threads can add to the same 32-bit float. If so, burn sums a tensor in two launches and
+    /// scatters with other metadata.
     pub float_atomics: bool,
 }

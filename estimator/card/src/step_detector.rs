@@ -1,16 +1,16 @@
-//! Where a training step ends, of a program that does not say it.
+//! Finds the training steps of a program that does not report where they end.
 //!
-//! burn tells nobody that a step is over. But each step launches the same kernels on buffers of the
-//! same sizes, so what a training loop launches repeats; a repetition is that of a step if
+//! burn signals no end of a step. But each step launches the same kernels on buffers of the same sizes, so
+//! the launches of a training loop repeat. A repetition is a step if
 //!
-//! 1. what it reads was made by itself or by the one before it, or is what that one read too: a
-//!    layer reads weights that the layer before it does not;
-//! 2. nothing that was made early in a repetition is still in use a repetition later: over the
-//!    layers and the time steps of a forward pass, activations pile up;
-//! 3. a weight was changed or replaced before it began: an optimizer was at work.
+//! 1. the repetition itself or the one before it made each buffer that it reads, or the one before it read
+//!    that buffer too: a layer, in contrast, reads weights that the layer before it does not;
+//! 2. nothing that was made early in a repetition is still in use a repetition later: over the layers and the
+//!    time steps of a forward pass, activations accumulate;
+//! 3. a weight was changed or replaced before the repetition began: an optimizer was at work.
 //!
-//! Batches whose gradients are added up are repetitions too, once there was an update. Where no two
-//! steps are the same (batches of different sizes) nothing is found.
+//! Batches whose gradients the program accumulates count as steps too, after the first update. If no two
+//! steps are equal (batches of different sizes), the counter finds nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -19,50 +19,49 @@ use std::ops::Range;
 use crate::Bytes;
 use crate::record::{AllocationMode, BufferId, Event, Launch, Recording};
 
-/// As many launches as tell one place of a step from another: a repetition is first suspected
-/// where so many were launched before.
+/// How many consecutive launches identify a position within a step: where the same launches recur, the
+/// counter suspects a repetition.
 const CONTEXT: usize = 16;
 
-/// Of 100 launches of a step, those that may read what is new to it: a batch that was put on the
+/// How many new buffers a step may read, in per cent of its launches: batches that the program put on the
 /// card before the training began.
 const FOREIGN_PERCENT: usize = 5;
 
-/// Of 100 bytes made early in a step, those that may outlive the next one: a loss that the program
+/// How many of the bytes made early in a step may outlive the next step, in per cent: losses that the program
 /// keeps.
 const KEPT_PERCENT: u64 = 1;
 
-/// Finds the steps of a program in its recording, which may still grow.
+/// Finds equal training steps in the recording of a program, which may still grow.
 #[derive(Debug)]
 pub struct StepCounter {
     wanted: usize,
-    /// Events that were looked at.
+    /// Number of events that [`look`](Self::look) has processed.
     seen: usize,
     launches: Vec<Seen>,
-    /// Where in `launches` the last `CONTEXT` of them ended when they were last seen.
+    /// By the hash of `CONTEXT` consecutive launches: where in `launches` they last ended.
     contexts: HashMap<u64, usize>,
-    /// Launches after which the last ones repeat, and how many of them did.
+    /// The suspected length of a step in launches, and how many of the last launches repeat at that distance.
     period: Option<usize>,
     repeated: usize,
-    /// The number of launches at which a repetition that is no step is looked at again.
+    /// The number of launches before which a repetition that is no step is not checked again.
     patience: usize,
     hasher: BuildHasherDefault<DefaultHasher>,
     /// By [`BufferId`].
     buffers: Vec<BufferLifetime>,
     mode: Option<AllocationMode>,
-    /// The number of launches before the first weight was changed or replaced.
+    /// The number of launches before the first change or replacement of a weight.
     updated: Option<usize>,
     weights: bool,
 }
 
-/// A launch.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// What is the same in each step: the kernel and the sizes of its buffers.
+    /// A hash of what is the same in each step: the kernel and the sizes of its buffers.
     signature: u64,
     event: usize,
 }
 
-/// A buffer, in numbers of launches.
+/// The lifetime of a buffer, counted in launches.
 #[derive(Clone, Copy, Debug)]
 struct BufferLifetime {
     born: usize,
@@ -70,19 +69,19 @@ struct BufferLifetime {
     weight: Weight,
 }
 
-/// Whether a buffer holds a weight as it was first made.
+/// Whether a buffer holds a weight since the weight's initialization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     No,
-    /// It was put where weights are; so are the intermediates of making one.
+    /// The program allocated it as persistent, like weights and the intermediates of their initialization.
     Perhaps,
-    /// And something read it that makes no weights.
+    /// Like `Perhaps`, and a launch outside the initialization of weights read it.
     Yes,
 }
 
 impl StepCounter {
-    /// Finds `steps` equal steps in a row; no fewer than two, since only the second shows that the
-    /// first was one.
+    /// A counter that looks for `steps` equal steps in a row; for at least two, since only the second shows
+    /// that the first was a step.
     pub fn new(steps: usize) -> Self {
         Self {
             wanted: steps.max(2),
@@ -100,8 +99,8 @@ impl StepCounter {
         }
     }
 
-    /// Looks at what was added to `recording` since the last look. Once there are enough steps: at
-    /// which events they are.
+    /// Processes the events that `recording` gained since the last call. Once there are enough steps, returns
+    /// the positions of each step's events.
     pub fn look(&mut self, recording: &Recording) -> Option<Vec<Range<usize>>> {
         while self.seen < recording.events.len() {
             let event = self.seen;
@@ -132,7 +131,7 @@ impl StepCounter {
             died: None,
             weight,
         };
-        // Their numbers are in the order of birth.
+        // Buffers are numbered in the order of birth.
         self.buffers.resize(buffer.0 as usize + 1, life);
     }
 
@@ -145,8 +144,8 @@ impl StepCounter {
         }
     }
 
-    /// Which weights `launch` reads, and whether it writes over one: without fusion, burn's
-    /// optimizers work in place.
+    /// Notes which weights `launch` reads, and whether it overwrites one: without fusion, burn's optimizers
+    /// work in place.
     fn notice_weights(&mut self, recording: &Recording, launch: &Launch) {
         if self.mode == Some(AllocationMode::Persistent) {
             return;
@@ -199,7 +198,7 @@ impl StepCounter {
         self.hasher.hash_one((launch.kernel, reads, writes))
     }
 
-    /// Keeps to the period if the last launch repeats too, and else looks for another.
+    /// Keeps the period if the last launch repeats too, and otherwise looks for another.
     fn follow(&mut self) {
         let last = self.launches.len() - 1;
         let context = self.context(last);
@@ -228,7 +227,7 @@ impl StepCounter {
         Some(self.hasher.hash_one(signatures.collect::<Vec<_>>()))
     }
 
-    /// Whether the repetitions of `period` launches, of which the last has just ended, are steps.
+    /// Whether the last repetitions of `period` launches, the latest of which has just ended, are steps.
     fn are_steps(&self, recording: &Recording, period: usize) -> bool {
         let end = self.launches.len();
         let begin = end - self.wanted * period;
@@ -241,7 +240,8 @@ impl StepCounter {
             && self.tidies_up(recording, begin, period)
     }
 
-    /// Whether the repetition after that which begins with launch `begin` reads nothing new.
+    /// Condition 1: whether the repetition after the one that begins at launch `begin` reads hardly any new
+    /// buffer.
     fn feeds_itself(&self, recording: &Recording, begin: usize, period: usize) -> bool {
         let reads = |launches: Range<usize>| {
             let launches = self.launches[launches].iter();
@@ -258,8 +258,8 @@ impl StepCounter {
         foreign.len() * 100 <= period * FOREIGN_PERCENT
     }
 
-    /// Whether what is made in the first half of the repetition that begins with launch `begin` is
-    /// gone when the next one is over.
+    /// Condition 2: whether hardly anything from the first half of the repetition that begins at launch
+    /// `begin` outlives the next one.
     fn tidies_up(&self, recording: &Recording, begin: usize, period: usize) -> bool {
         let early = begin..begin + period.div_ceil(2);
         let (mut made, mut kept) = (Bytes::ZERO, Bytes::ZERO);
@@ -288,14 +288,14 @@ mod tests {
     use super::*;
     use crate::record::KernelId;
 
-    /// Layers of one size, so that what a step launches repeats within the step too.
+    /// Layers of one size, so that launches repeat within a step too.
     const LAYERS: usize = 12;
 
-    /// A program that is made up, launch by launch.
+    /// A made-up program, launch by launch.
     #[derive(Default)]
     struct Made {
         recording: Recording,
-        /// Whether its optimizer works in place.
+        /// Whether the optimizer works in place.
         in_place: bool,
         weights: Vec<BufferId>,
         samples: Vec<BufferId>,
@@ -333,7 +333,7 @@ mod tests {
             output
         }
 
-        /// A launch that writes over the first of what it reads.
+        /// A launch that overwrites the first buffer that it reads.
         fn over(&mut self, kernel: u32, reads: &[BufferId]) {
             self.recording
                 .add_launch(KernelId(kernel), None, reads, &reads[..1]);
@@ -343,7 +343,7 @@ mod tests {
             self.recording.events.push(Event::Free(buffer));
         }
 
-        /// From a batch to a loss, in three launches a layer.
+        /// The forward pass, with three launches for each layer.
         fn forward(&mut self) -> Vec<BufferId> {
             let mut made = vec![self.launch(1, &[], 64)];
             for layer in 0..LAYERS {
@@ -369,7 +369,7 @@ mod tests {
             gradients
         }
 
-        /// An optimizer with one moment.
+        /// The update of an optimizer with one moment.
         fn update(&mut self, gradients: Vec<BufferId>) {
             for (layer, gradient) in gradients.into_iter().enumerate() {
                 if self.in_place && self.samples.len() == LAYERS {
@@ -494,7 +494,7 @@ mod tests {
     fn two_steps_are_not_yet_two_equal_ones() {
         let mut made = Made::new(false);
         made.step();
-        // In the first there are no moments to read.
+        // The first step has no moments to read.
         made.step();
         assert_eq!(made.found(2), None);
     }

@@ -8,7 +8,7 @@ use cubecl_environment::backtrace::BackTrace;
 use cubecl_server::server::IoError;
 use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUtilization};
 
-/// The memory of one card, shared by all that allocates from it.
+/// The memory budget of one card, in bytes, shared by all that allocate from the card.
 #[derive(Debug)]
 pub struct MemoryBudget {
     capacity: AtomicU64,
@@ -19,7 +19,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// That of a card with so many bytes; with any number if none is given.
+    /// The budget of a card with `capacity` bytes; unlimited if `None`.
     pub fn new(capacity: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             capacity: AtomicU64::new(capacity.unwrap_or(u64::MAX)),
@@ -30,32 +30,32 @@ impl MemoryBudget {
         })
     }
 
-    /// The most bytes that were ever taken from the card at once.
+    /// The most bytes reserved from the card at once.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// What the card would have had to have for the last request that it refused.
+    /// The capacity that the last refused request would have needed.
     pub fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Bytes that it has.
+    /// The capacity of the card.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// How often the card refused a request.
+    /// Number of requests that the card refused.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// From here on the card has no limit.
+    /// Makes the memory of the card unlimited from here on.
     pub fn open(&self) {
         self.extend(u64::MAX);
     }
 
-    /// From here on the card has this much memory.
+    /// Sets the capacity of the card from here on.
     pub fn extend(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
     }
@@ -89,7 +89,7 @@ pub(crate) enum Return {
     AtOnce,
 }
 
-/// A storage without memory.
+/// A storage whose pages exist only as sizes in a [`MemoryBudget`].
 #[derive(Debug)]
 pub(crate) struct VirtualStorage {
     budget: Arc<MemoryBudget>,

@@ -1,11 +1,11 @@
-//! The peaks that burn's tuner asks of a card, to end a search early when a candidate is close to
-//! one. No candidate of a simulated card ever is, so each is tried.
+//! Answers CubeCL's probes of a card's peak throughput. burn's tuner ends a search early when a candidate
+//! comes close to the peak. On a simulated card no candidate ever does, so the tuner tries each.
 //!
-//! CubeCL measures peaks with clocks of its own, again and again until they agree; on a card that
-//! computes nothing they would never. So the answers are put where CubeCL keeps what it has
-//! measured. For launches that is done before it asks. The probes of a card's memory take buffers
-//! of a gigabyte, and after each probe the pools are tidied up, so those of memory and of arithmetic
-//! do begin, and are answered with their first launch.
+//! CubeCL measures peaks with clocks of its own, again and again until the results agree; on a card that
+//! computes nothing they never would. So this module puts the answers where CubeCL keeps its measurements.
+//! The answer for launches is there before CubeCL asks. The probes of memory and arithmetic get theirs at
+//! their first launch, because the start of a probe affects memory: memory probes take buffers of a gigabyte,
+//! and CubeCL cleans up the pools after each probe.
 
 use cubecl_ir::{AddressType, DeviceProperties, ElemType, FloatKind, IntKind, UIntKind};
 use cubecl_server::id::KernelId;
@@ -17,23 +17,23 @@ use cubecl_server::throughput::{
 
 use crate::upstream;
 
-/// More than any kernel reaches.
+/// A throughput that no kernel reaches.
 const BEYOND_REACH: ThroughputValue = ThroughputValue {
     ops_count: 1 << 50,
     duration: std::time::Duration::from_nanos(1),
 };
 
-/// The peaks of one card.
+/// The throughput probes of one card.
 #[derive(Clone, Debug)]
 pub(crate) struct ThroughputProbes {
     name: &'static str,
     properties: DeviceProperties,
-    /// What was probed by the last launch, if it was one of a probe. A probe of arithmetic on 16-bit
-    /// numbers launches the kernels of 32 bits too, whose peak is not known after it.
+    /// What the last launch probed, if it belonged to a probe. A probe of 16-bit arithmetic launches the
+    /// 32-bit kernels too, without measuring their peak.
     probing: Option<Probed>,
 }
 
-/// What a probe finds the peak of.
+/// The quantity that a probe measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probed {
     Memory,
@@ -41,12 +41,12 @@ enum Probed {
     MatrixUnits,
 }
 
-/// A kernel with which CubeCL measures a peak: how it was made.
+/// A kernel with which CubeCL measures a peak, by its id.
 #[derive(Debug)]
 pub(crate) struct Probe(KernelId);
 
 impl Probe {
-    /// `kernel`, if it is one.
+    /// `kernel` as a probe, if it is one.
     pub fn of(kernel: &dyn CubeKernel) -> Option<Self> {
         let name = kernel.name();
         name.starts_with(upstream::THROUGHPUT_KERNELS)
@@ -55,8 +55,8 @@ impl Probe {
 }
 
 impl ThroughputProbes {
-    /// Those of a card with these `properties` that CubeCL knows by `name`; that of launches is known
-    /// from here on.
+    /// The probes of a card with these `properties` that CubeCL knows by `name`. Stores the answer for
+    /// launches at once.
     pub fn new(name: &'static str, properties: &DeviceProperties) -> Self {
         let throughput_probes = Self {
             name,
@@ -71,12 +71,12 @@ impl ThroughputProbes {
         throughput_probes
     }
 
-    /// A kernel was launched that probes nothing.
+    /// Notes the launch of a kernel that is no probe.
     pub fn passed_by(&mut self) {
         self.probing = None;
     }
 
-    /// `probe` was launched with `scalars`: the peak that it measures is known from here on.
+    /// Stores the answer to a probe that was launched with `scalars`.
     pub fn answer(&mut self, Probe(id): &Probe, scalars: &[u64]) {
         let kernel = id.type_name();
         let accesses = [
@@ -95,8 +95,8 @@ impl ThroughputProbes {
             return;
         }
         if let (Some((_, access)), Some(first)) = (access, scalars.first()) {
-            // `memory_direct_throughput` and its like of `cubecl-std` 0.11.3 take the lines of
-            // 16 bytes of a window first, in the width of an address.
+            // `memory_direct_throughput` and the other memory probes of `cubecl-std` 0.11.3 first take the
+            // number of 16-byte lines in a window, in the width of an address.
             let lines = match id.address_type {
                 AddressType::U32 => *first & u64::from(u32::MAX),
                 AddressType::U64 => *first,
@@ -106,7 +106,7 @@ impl ThroughputProbes {
             self.set(ThroughputMode::Memory(spec), BEYOND_REACH);
             return;
         }
-        // The types are among the arguments that a kernel is compiled with, and nowhere else.
+        // Only the arguments that a kernel is compiled with name its types.
         let arguments = id.stable_format();
         let types = types_in(&arguments);
         match (probed, &types[..]) {
@@ -146,7 +146,7 @@ impl ThroughputProbes {
     }
 }
 
-/// The types that `text` names, in their order: `dtype: Float(F32)`.
+/// The types that `text` names (`dtype: Float(F32)`), in the order in which they appear.
 fn types_in(text: &str) -> Vec<ElemType> {
     let mut found: Vec<(usize, ElemType)> = TYPES
         .into_iter()

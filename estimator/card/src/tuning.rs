@@ -1,10 +1,10 @@
-//! burn tries several kernels for an operation and keeps the fastest. Which one that is on a
-//! card that does not exist is said here, and nowhere else.
+//! burn tries several kernels for an operation and keeps the fastest. This module alone decides which one
+//! that is on a simulated card.
 //!
-//! CubeCL's own tuner does the trying: it asks the card to run each candidate that the card's
-//! properties allow, and how long that took. The answer is no clock's but that of a rule about each
-//! launch: see [`crate::launch_time`]. How far the answer could be off is bounded by running the step
-//! with the other choices too: see [`KernelPreference`].
+//! CubeCL's own tuner tries them: it has the card run each candidate that the card's properties allow, and
+//! asks how long that took. A rule about each launch provides the answer, not a clock: see
+//! [`crate::launch_time`]. Running the step with the other choices too bounds the error of that rule: see
+//! [`KernelPreference`].
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::launch_time::{self, Products};
 use crate::{Bytes, current_device, upstream};
 
-/// Whether the kernels of a step were tuned before it is run.
+/// Whether burn's tuner knows the fastest kernels of a step before the step runs.
 #[derive(
     Clone,
     Copy,
@@ -32,34 +32,34 @@ use crate::{Bytes, current_device, upstream};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Tuning {
-    /// The fastest are known, and the card's memory is empty at the start.
+    /// The tuner knows the fastest kernels, and the card's memory is empty at the start.
     #[default]
     Warm,
-    /// Nothing is known: candidates are tried as the step meets them.
+    /// The tuner knows nothing: it tries candidates as the step meets them.
     Cold,
 }
 
-/// Which candidate a card is fastest at.
+/// Which of the tuner's candidates is the fastest on a simulated card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum KernelPreference {
-    /// What the rule about launches says.
+    /// The candidate with the least time by the rule about launches.
     #[default]
     Expected,
-    /// Whichever takes the least memory.
+    /// The candidate that allocates the least memory.
     LeastMemory,
-    /// Whichever takes the most.
+    /// The candidate that allocates the most memory.
     MostMemory,
 }
 
-/// What a card did between two moments, as far as it is timed.
+/// The work of a card in a window that the tuner timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// What its launches take, by the rule of [`launch_time`](crate::launch_time).
+    /// The time of its launches, by the rule of [`launch_time`](crate::launch_time).
     pub time: Duration,
-    /// Bytes that were allocated.
+    /// Bytes allocated in the window.
     pub allocated: Bytes,
-    /// Of these, bytes that are in use at the end: the result.
+    /// Of these, bytes still in use at the end: the result.
     pub kept: Bytes,
 }
 
@@ -67,31 +67,32 @@ pub(crate) struct Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Choice {
-    /// The operation, as the tuner tells one from another.
+    /// The operation, by the key under which the tuner knows it.
     pub operation: String,
-    /// The candidate that it keeps.
+    /// The candidate that the tuner keeps.
     pub chosen: String,
-    /// Bytes of the result.
+    /// Size of the result in bytes.
     pub result_bytes: Bytes,
-    /// Bytes that the chosen candidate allocates beside its result.
+    /// Bytes that the chosen candidate allocates besides its result (its workspace).
     pub scratch_bytes: Bytes,
-    /// The least that any candidate does.
+    /// The least workspace of any candidate, in bytes.
     pub least_scratch_bytes: Bytes,
-    /// The most that any candidate does.
+    /// The most workspace of any candidate, in bytes.
     pub most_scratch_bytes: Bytes,
 }
 
-/// A candidate that was tried.
+/// A candidate that the tuner timed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
     pub work: Work,
     pub time: Duration,
-    /// How many others were being tried meanwhile: to try a candidate may take a decision.
+    /// How many other windows were open meanwhile: timing a candidate may need a decision about another
+    /// operation.
     pub within: usize,
 }
 
 impl Choice {
-    /// From a line of the tuner's log, and the candidates that were tried for it.
+    /// Reads a decision from a line of the tuner's log and the candidates that were timed for it.
     fn read(line: &str, trials: &[Trial]) -> Option<Self> {
         let (chosen, operation) = upstream::tuner_choice(line)?;
         let scratch = |trial: &Trial| trial.work.allocated - trial.work.kept;
@@ -107,7 +108,7 @@ impl Choice {
     }
 }
 
-/// Reads the decisions of burn's tuner from its log: the tuner tells them nobody else.
+/// Reads the decisions of burn's tuner from its log, the only place that names them.
 struct Listener;
 
 impl log::Log for Listener {
@@ -128,16 +129,17 @@ impl log::Log for Listener {
     fn flush(&self) {}
 }
 
-/// Keeps the tuner's decisions from now on (`estimator::Simulated::choices`). burn only logs them, so the
-/// process gives up its `log` for it; a process that has a logger keeps that, and no choices are known.
+/// Keeps the tuner's decisions from now on (`estimator::Simulated::choices`). burn only logs them, so this
+/// sets the process's global logger. If the process already has a logger, that one stays, and no choices are
+/// known.
 pub fn listen() {
     if log::set_logger(&Listener).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }
 }
 
-/// How `kernel`, named by its type, multiplies matrices. Among the kernels of `cubek-matmul` 0.3.1, with
-/// which convolutions are made too, those with matrix units divide their work among planes.
+/// How the kernel with the type name `kernel` multiplies matrices. Among the kernels of `cubek-matmul` 0.3.1,
+/// which convolutions use too, those with matrix units divide their work among planes.
 pub(crate) fn products(kernel: &str) -> Products {
     let path = kernel.split('<').next().unwrap_or(kernel);
     let function = path.rsplit("::").next().unwrap_or(path);
@@ -149,10 +151,10 @@ pub(crate) fn products(kernel: &str) -> Products {
 }
 
 impl KernelPreference {
-    /// The time that a card needs for `work`.
+    /// The time that a card with this preference reports for `work`.
     pub(crate) fn time(self, work: &Work) -> Duration {
-        // Only the order matters: a KiB takes a microsecond, and what the launches take only decides
-        // where the memory is the same.
+        // Only the order matters: a KiB counts as a microsecond, and the launches decide only between
+        // candidates with equal memory.
         let by_memory = |bytes: u64| {
             Duration::from_micros(bytes / 1024)
                 + Duration::from_nanos((work.time.as_secs() / LAUNCH_SECONDS).min(999))
@@ -165,8 +167,8 @@ impl KernelPreference {
     }
 }
 
-/// Seconds of an ordinary launch, of which more than a few hundred make no difference to
-/// [`KernelPreference::LeastMemory`] and [`KernelPreference::MostMemory`].
+/// Seconds of an ordinary launch. [`KernelPreference::LeastMemory`] and [`KernelPreference::MostMemory`]
+/// count no more than 999 of them.
 const LAUNCH_SECONDS: u64 = launch_time::LAUNCH.as_secs();
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What burn and CubeCL promise nobody and this project relies on: lines of a log, names of kernels and
-//! threads, texts of panics. A change of burn could break any of it, and the compiler would not say so;
+//! Undocumented details of burn and CubeCL that this project relies on: log lines, names of kernels and
+//! threads, texts of panics. The compiler does not notice when burn changes one of them;
 //! `tests/tests/upstream.rs` has a test for each, by name.
 //!
-//! The names of kernels that multiply matrices are in `launch_time.rs`, which the counting driver
-//! shares and which has no dependency.
+//! The names of kernels that multiply matrices are in `launch_time.rs`, because the counting driver shares
+//! that file and has no dependencies.
 
 /// The target of the log to which CubeCL's tuner writes: `cubecl-runtime` 0.11.3.
 pub const TUNER_LOG: &str = "cubecl::autotune";
@@ -19,22 +19,22 @@ pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
 /// The path of the kernels with which CubeCL measures the throughput of a device: `cubecl-std` 0.11.3.
 pub const THROUGHPUT_KERNELS: &str = "cubecl_std::throughput::";
 
-/// Part of the type names of kernels that multiply with matrix units: those of `cubek-matmul` 0.3.1, with
-/// which convolutions are made too, divide their work among planes then.
+/// Part of the type names of kernels that multiply with matrix units. In `cubek-matmul` 0.3.1, which
+/// convolutions use too, such kernels divide their work among planes.
 pub const MATRIX_UNITS: &str = "PlanePartitioner";
 
-/// Before the feature for whose lack burn has no kernel, in the text of a panic:
-/// `MatmulAvailabilityError` and its like of `cubek-matmul` and `cubek-attention` 0.3.1.
+/// The text before the missing feature in a panic about an unavailable kernel: `MatmulAvailabilityError` and
+/// similar errors of `cubek-matmul` and `cubek-attention` 0.3.1.
 const FEATURE_UNAVAILABLE: &str = "because a required feature is unavailable: ";
 
-/// The feature that a card lacks, if `panic` says that burn has no kernel for want of one.
+/// The feature that a card lacks, if `panic` says that burn has no kernel without that feature.
 pub fn unavailable_feature(panic: &str) -> Option<&str> {
     let (_, feature) = panic.split_once(FEATURE_UNAVAILABLE)?;
     let line = feature.lines().next().unwrap_or_default();
     Some(line.trim_end_matches('.'))
 }
 
-/// Whether `name` is that of a thread that CubeCL started for a device: `cubecl-common` 0.11.3,
+/// Whether `name` is the name of a thread that CubeCL started for a device: `cubecl-common` 0.11.3,
 /// `src/device/handle/channel.rs`.
 pub fn is_device_thread(name: &str) -> bool {
     name.starts_with("DS")

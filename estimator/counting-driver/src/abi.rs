@@ -1,10 +1,10 @@
-//! The functions of a CUDA driver, as its documentation has them (CUDA Driver API, 13.0): their
-//! names, their arguments and their results. Everything that is unsafe is here and in the modules
-//! below, and is of three kinds, for which the interface makes the caller answer:
+//! The functions of a CUDA driver, with the names, arguments and results of its documentation (CUDA Driver
+//! API, 13.0). All unsafe code is here and in the modules below. It is of three kinds, for which the
+//! interface makes the caller responsible:
 //!
-//! - a result is written through a pointer that the caller provides for it ([`put`]);
-//! - a string or a block of memory is read or written whose size the caller states;
-//! - a handle that one function gave out comes back to another.
+//! - it writes a result through a pointer that the caller provides for it ([`put`]);
+//! - it reads or writes a string or a block of memory whose size the caller states;
+//! - it uses a handle that another function gave out.
 
 mod device;
 mod error;
@@ -41,7 +41,7 @@ fn driver(function: impl FnOnce(&'static Driver) -> Status) -> Status {
     }
 }
 
-/// Writes a result where the caller wants it.
+/// Writes `value` to `place`, which the caller provides.
 ///
 /// # Safety
 ///
@@ -50,7 +50,7 @@ unsafe fn put<T>(place: *mut T, value: T) -> Status {
     if place.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: not null, and for the rest the caller answers.
+    // SAFETY: `place` is not null; the caller guarantees the rest.
     unsafe { place.write(value) };
     SUCCESS
 }

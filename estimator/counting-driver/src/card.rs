@@ -1,4 +1,4 @@
-//! The memory of one card: what is allocated, and what there is room for.
+//! The memory of one card: its allocations, and the room that is left.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::config::CardConfig;
 /// any process allocates in its life.
 const CARD_SPAN: u64 = 1 << 50;
 
-/// Addresses are multiples of this: `cuMemAlloc` returns memory that is aligned for any type
-/// ("suitably aligned for any kind of variable"), which on CUDA's devices is 256 bytes; the
-/// programming guide gives 256 as the least. A larger one does no harm.
+/// Addresses are multiples of this. `cuMemAlloc` returns memory that is aligned for any type ("suitably
+/// aligned for any kind of variable"), on CUDA's devices to 256 bytes; the programming guide gives 256 as the
+/// least. A larger alignment does no harm.
 const ALIGNMENT: u64 = 512;
 
-/// The memory of a card of which nothing is kept but sizes.
+/// The memory of a card, of which only sizes are kept.
 #[derive(Debug)]
 pub(crate) struct CardMemory {
     total: u64,
     taken: u64,
     granularity: u64,
-    /// Where the next allocation will be. No address is used twice, so that an access after a free
-    /// is seen as one.
+    /// The address of the next allocation. No address is used twice, so that an access after a free is
+    /// noticed.
     next: u64,
     /// Address and counted bytes of each allocation.
     allocations: BTreeMap<u64, u64>,
@@ -32,7 +32,7 @@ pub(crate) struct CardMemory {
 pub(crate) struct OutOfMemory;
 
 impl CardMemory {
-    /// That of the card with this index.
+    /// The memory of the card with this index.
     pub fn new(index: usize, config: &CardConfig) -> Self {
         Self {
             total: config.total_bytes,
@@ -44,7 +44,7 @@ impl CardMemory {
         }
     }
 
-    /// Allocates `bytes`, of which there is at least one.
+    /// Allocates `bytes`, which must not be zero, and returns the address.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, OutOfMemory> {
         let counted = bytes
             .checked_next_multiple_of(self.granularity)
@@ -57,7 +57,8 @@ impl CardMemory {
         Ok(address)
     }
 
-    /// Frees what begins at `address`; the bytes that were counted for it, or none if nothing does.
+    /// Frees the allocation at `address` and returns the bytes that were counted for it; `None` if there is
+    /// none.
     pub fn release(&mut self, address: u64) -> Option<u64> {
         let bytes = self.allocations.remove(&address)?;
         self.used -= bytes;
@@ -76,7 +77,7 @@ impl CardMemory {
             .saturating_sub(self.used)
     }
 
-    /// Bytes of the card.
+    /// Total memory of the card in bytes.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -1,5 +1,5 @@
-//! The clock of a stream. No kernel runs, so nothing takes time: each launch moves the clock of its
-//! stream on, by what [`launch_time`](crate::launch_time) says that it would take.
+//! The clock of a stream. No kernel runs, so nothing takes time: each launch advances the clock of its stream
+//! by the time that [`launch_time`](crate::launch_time) assigns to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use std::time::Duration;
 pub(crate) struct StreamClock(AtomicU64);
 
 impl StreamClock {
-    /// A stream at its beginning.
+    /// The clock of a new stream, at zero.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Something was run that takes so long.
+    /// Advances the clock by `time`.
     pub fn advance(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The time now.
+    /// The current time in nanoseconds.
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -30,7 +30,7 @@ impl StreamClock {
 pub(crate) struct EventTime(AtomicU64);
 
 impl EventTime {
-    /// The event happens now, as `clock` has it.
+    /// Sets the event to the current time of `clock`.
     pub fn record(&self, clock: &StreamClock) {
         self.0.store(clock.now(), Ordering::Relaxed);
     }

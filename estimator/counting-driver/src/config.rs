@@ -1,4 +1,5 @@
-//! Which cards there are: a text file of `key value` lines, so that no parser has to be linked.
+//! The configuration: a text file of `key value` lines that describes the cards, so that no parser has to be
+//! linked.
 //!
 //! ```text
 //! journal /tmp/run/journal
@@ -10,8 +11,8 @@
 //! taken-bytes 515899392
 //! ```
 //!
-//! Each `card` begins another card. Unknown keys are errors: the file is written by the program that
-//! carries this driver, and both are of one version.
+//! Each `card` line begins another card. Unknown keys are errors: the program that carries this driver writes
+//! the file, and both have the same version.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,13 +20,13 @@ use std::time::Duration;
 /// The environment variable that names the file.
 pub(crate) const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Where the journal is written; nowhere if there is none.
+    /// The path of the journal; without one, the driver writes no journal.
     pub journal: Option<PathBuf>,
-    /// How long each launch keeps the thread that asks for it. Zero but in experiments on how far a
-    /// program runs ahead of that thread.
+    /// How long each launch blocks the thread that makes it. Zero, except in experiments on how far a program
+    /// runs ahead of that thread.
     pub launch_delay: Duration,
     /// The cards, in the order of their indices.
     pub cards: Vec<CardConfig>,
@@ -34,7 +35,7 @@ pub(crate) struct Config {
 /// One card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CardConfig {
-    /// Its name, as a driver says it.
+    /// The name that the driver reports.
     pub name: String,
     /// Compute capability times ten.
     pub compute_capability: u32,
@@ -44,34 +45,35 @@ pub(crate) struct CardConfig {
     pub shared_memory_per_block: u32,
     /// Bytes of memory.
     pub total_bytes: u64,
-    /// Bytes of it that others hold: contexts, other processes, a display.
+    /// Bytes of it that others occupy: contexts, other processes, a display.
     pub taken_bytes: u64,
-    /// Each allocation is counted as the next multiple of these bytes; 1 where the key is absent:
+    /// The driver counts each allocation as the next multiple of these bytes; 1 if the key is absent, since
     /// the interface's documentation states no rounding for `cuMemAlloc`.
     pub granularity_bytes: u64,
 }
 
 impl Config {
-    /// From the file that the environment names.
+    /// Reads the configuration from the file that the environment variable names.
     ///
     /// # Errors
     ///
-    /// There is none, or it cannot be read.
+    /// The variable names no file, or the file cannot be read or parsed.
     pub fn from_environment() -> Result<Self, String> {
         let path = std::env::var_os(VARIABLE).ok_or(format!("{VARIABLE} names no file"))?;
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
         Self::parse(&text)
     }
 
-    /// From the text of the file.
+    /// Parses the text of the file.
     ///
     /// # Errors
     ///
-    /// A line that is none of the above.
+    /// A line has an unknown key or a wrong value, or the text describes no card.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut config = Self::default();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let wrong = || format!("`{line}` is no line of a counting driver's configuration");
+            let wrong =
+                || format!("`{line}` is not a valid line of a counting driver's configuration");
             let (key, value) = line.split_once(' ').ok_or_else(wrong)?;
             let number = || value.parse::<u64>().map_err(|_| wrong());
             let small = || value.parse::<u32>().map_err(|_| wrong());

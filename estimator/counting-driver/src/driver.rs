@@ -10,10 +10,10 @@ use crate::config::{CardConfig, Config};
 use crate::journal::{Event, Journal};
 use crate::kernel::Kernel;
 
-/// A card that does not exist.
+/// A simulated card.
 #[derive(Debug)]
 pub(crate) struct Card {
-    /// What it is like.
+    /// The description of the card.
     pub config: CardConfig,
     memory: Mutex<CardMemory>,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Card {
 /// The cards and the journal of this process.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// In the order of their indices.
+    /// The cards, in the order of their indices.
     pub cards: Vec<Card>,
-    /// What happens on them.
+    /// The journal of what happens on the cards.
     pub journal: Journal,
     launch_delay: Duration,
-    /// Whether a kernel with which CubeCL probes a card was launched since somebody last waited.
+    /// Whether a kernel with which CubeCL probes a card was launched since a thread last waited.
     probed: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ thread_local! {
 }
 
 impl Driver {
-    /// The driver of this process, or none if its configuration cannot be read. It is loaded once.
+    /// The driver of this process, loaded once; `None` if its configuration cannot be read.
     pub fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
         DRIVER
@@ -54,7 +54,7 @@ impl Driver {
         Self::new(Config::from_environment()?)
     }
 
-    /// With the cards of `config`.
+    /// A driver with the cards of `config`.
     ///
     /// # Errors
     ///
@@ -81,12 +81,12 @@ impl Driver {
         CURRENT.get()
     }
 
-    /// This thread chooses a card, or none.
+    /// Sets the card of this thread, or none.
     pub fn set_current(card: Option<usize>) {
         CURRENT.set(card);
     }
 
-    /// A process begins to use `card`.
+    /// Notes in the journal that the process begins to use `card`.
     pub fn retain(&self, card: usize) {
         let used = self.memory(card).used();
         self.journal.write(Event::Context, card, 0, used);
@@ -102,7 +102,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// It has no room for them.
+    /// The card has no room for them.
     pub fn allocate(&self, card: usize, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut memory = self.memory(card);
         let outcome = memory.allocate(bytes);
@@ -114,7 +114,7 @@ impl Driver {
         outcome
     }
 
-    /// Frees what begins at `address`; whether something did.
+    /// Frees the allocation at `address`; returns whether there was one.
     pub fn release(&self, address: u64) -> bool {
         let card = CardMemory::card_of(address).filter(|card| *card < self.cards.len());
         let Some(card) = card else {
@@ -128,7 +128,7 @@ impl Driver {
         true
     }
 
-    /// `kernel` is launched; how long its stream takes for it.
+    /// Counts a launch of `kernel`; returns how long its stream takes for it.
     pub fn launch(&self, kernel: &Kernel) -> Duration {
         self.journal.launched();
         if !self.launch_delay.is_zero() {
@@ -140,9 +140,9 @@ impl Driver {
         kernel.time
     }
 
-    /// A thread waits for what it launched. Nothing runs, so there is nothing to wait for; but
-    /// CubeCL's probes of a card's throughput time their kernels by the host's clock, and launch
-    /// them with more and more work until that shows something.
+    /// Waits for what the thread launched. Nothing runs, so there is nothing to wait for. But CubeCL's probes
+    /// of a card's throughput time their kernels by the host's clock, and increase the work until that clock
+    /// shows something, so after a probe this sleeps.
     pub fn wait(&self) {
         if self.probed.swap(false, Ordering::Relaxed) {
             std::thread::sleep(crate::launch_time::PROBE);

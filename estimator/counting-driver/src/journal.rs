@@ -1,8 +1,8 @@
-//! What happened, line by line, so that a process which is killed leaves everything until then.
+//! The journal of what happened, line by line, so that a process that is killed leaves everything up to then.
 //!
-//! A line is `EVENT process thread card calls launches milliseconds bytes used`: numbers separated
-//! by spaces. `calls` and `launches` count those of the process until then, `milliseconds` are since the
-//! driver was loaded, `used` is what the process has of the card afterwards. Events: `context` (the
+//! A line is `EVENT process thread card calls launches milliseconds bytes used`, with numbers separated by
+//! spaces. `calls` and `launches` are the counts of the process up to then, `milliseconds` the time since the
+//! driver was loaded, `used` the bytes that the process has on the card afterwards. Events: `context` (the
 //! process uses a card), `allocate`, `free`, `refuse`.
 
 use std::fs::{File, OpenOptions};
@@ -12,20 +12,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What a line is about.
+/// The event of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// The process uses a card.
     Context,
-    /// The process was given memory.
+    /// The process allocated memory.
     Allocate,
-    /// The process gave memory back.
+    /// The process freed memory.
     Free,
-    /// There was no room for what the process asked for.
+    /// The card had no room for an allocation of the process.
     Refuse,
 }
 
-/// The file, and what is counted without a line.
+/// The file, and the counts that get no line of their own.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Option<Mutex<File>>,
@@ -35,11 +35,11 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Appends to `path`; writes nothing if there is none.
+    /// Opens the journal at `path` for appending; without a path, the journal writes nothing.
     ///
     /// # Errors
     ///
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub fn open(path: Option<&Path>) -> std::io::Result<Self> {
         let file = path.map(|path| OpenOptions::new().append(true).create(true).open(path));
         Ok(Self {
@@ -50,17 +50,17 @@ impl Journal {
         })
     }
 
-    /// A function of the driver was called.
+    /// Counts a call of a driver function.
     pub fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A kernel was launched.
+    /// Counts the launch of a kernel.
     pub fn launched(&self) {
         self.launches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes a line: `event` with `bytes` on `card`, of which the process now has `used`.
+    /// Writes a line: `event` with `bytes` on `card`, on which the process now has `used` bytes.
     pub fn write(&self, event: Event, card: usize, bytes: u64, used: u64) {
         let Some(file) = &self.file else {
             return;
@@ -80,13 +80,13 @@ impl Journal {
             self.started.elapsed().as_millis(),
         );
         if let Ok(mut file) = file.lock() {
-            // A full disk costs the journal its end, and not the program its run.
+            // If the disk is full, the journal loses its end, and the program continues.
             let _ = file.write_all(line.as_bytes());
         }
     }
 }
 
-/// Numbers the threads that called, in the order in which they first did.
+/// The number of this thread, in the order of the threads' first calls.
 fn thread_number() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {

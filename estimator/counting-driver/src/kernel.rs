@@ -1,10 +1,10 @@
-//! What is known of a kernel: what its code says.
+//! What the driver knows about a kernel, from its name and its code.
 
 use std::time::Duration;
 
 use crate::launch_time::{self, Products};
 
-/// A kernel that was loaded.
+/// A loaded kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     /// How long a launch takes on its stream's clock.

@@ -1,13 +1,11 @@
 //! A stand-in for CubeCL's ROCm runtime: every call goes to a simulated card.
 //!
-//! burn picks its runtime from a closed list. Of that list the ROCm entry is the
-//! one whose devices have an index, so a crate *named* `cubecl-hip` is put in
-//! its place by `[patch.crates-io]` in the workspace manifest, and
-//! `Device::rocm(i)` becomes the i-th simulated card. See `README.md`.
+//! burn picks its runtime from a closed list. The ROCm entry of that list is the one whose devices have an
+//! index. So `[patch.crates-io]` in the workspace manifest puts a crate *named* `cubecl-hip` in its place,
+//! and `Device::rocm(i)` becomes the i-th simulated card. See `README.md`.
 //!
-//! Invariant: nothing is decided here. [`ShimServer`] forwards each call to the
-//! server that [`install`]ed code builds; an edit to this crate rebuilds CubeCL
-//! and burn.
+//! Invariant: this crate decides nothing. [`ShimServer`] forwards each call to the server that [`install`]ed
+//! code builds; an edit to this crate rebuilds CubeCL and burn.
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,14 +32,14 @@ use cubecl_server::server::{
 use cubecl_server::storage::{BytesResource, BytesStorage, ManagedResource};
 use cubecl_zspace::{Shape, Strides};
 
-/// What the shim forwards to.
+/// The functions that the shim forwards to.
 pub struct Cards {
     /// Builds the server of the card at `device_id`; its handles carry the given service.
     pub serve: fn(DeviceId, ServiceId) -> Box<dyn Server>,
     /// The indices of the cards that exist now.
     pub present: fn() -> Vec<u16>,
-    /// Whether kernels read a tensor with this shape and these strides as it lies, on the card of
-    /// this thread: it is asked of a runtime, and not of a device.
+    /// Whether kernels read a tensor with this shape and these strides without a copy, on the card of this
+    /// thread: CubeCL asks a runtime, without naming a device.
     pub reads: fn(&Shape, &Strides) -> bool,
 }
 
@@ -52,9 +50,8 @@ pub fn install(cards: Cards) {
     let _ = CARDS.set(cards);
 }
 
-/// `RuntimeId::Hip as u16` of `cubecl` 0.11.3 (`src/device.rs`), shifted to where
-/// a `DeviceId` carries its runtime. That crate depends on this one, so the
-/// number is repeated; `estimator` has a test that holds the two together.
+/// `RuntimeId::Hip as u16` of `cubecl` 0.11.3 (`src/device.rs`), shifted to where a `DeviceId` carries its
+/// runtime. That crate depends on this one, so this repeats the number.
 pub const RUNTIME_TAG: u16 = 1 << 5;
 
 /// The id under which CubeCL, and burn's fusion above it, know card `index`.
@@ -70,8 +67,8 @@ impl Runtime for HipRuntime {
     type Server = ShimServer;
     type Device = AmdDevice;
 
-    /// Under the id that burn's fusion uses for the same device, and not under
-    /// the bare index: with [`ShimServer::stage`] this puts both on one thread.
+    /// Loads the client under the id that burn's fusion uses for the same device, and not under the bare
+    /// index. Together with [`ShimServer::stage`], this puts both servers on one thread.
     fn client(device: &Self::Device) -> Client {
         Client::load::<ShimServer>(device_id(device.index as u16))
     }
@@ -108,9 +105,9 @@ impl DeviceService for ShimServer {
         DeviceService::utilities(&*self.0)
     }
 
-    /// The thread of burn's fusion server. What runs on that thread reaches both
-    /// servers by a plain call, in program order; on two threads, whether a
-    /// tensor is dropped before or after the next allocation would be a race.
+    /// The stage, and so the thread, of burn's fusion server. Code on that thread reaches both servers by a
+    /// plain call, in program order; on two threads, whether a tensor is dropped before or after the next
+    /// allocation would be a race.
     fn stage() -> DeviceServiceStage {
         DeviceServiceStage::Upstream
     }

@@ -1,4 +1,4 @@
-//! What every byte is for.
+//! The category of every buffer: what its bytes are for.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Index, IndexMut};
@@ -11,7 +11,7 @@ use crate::Bytes;
 use crate::Phase;
 use crate::record::{BufferId, Event, Recording, Role};
 
-/// What a buffer is for.
+/// The purpose of a buffer.
 #[derive(
     Clone,
     Copy,
@@ -33,11 +33,11 @@ pub enum Category {
     Parameters,
     /// Gradients of parameters.
     Gradients,
-    /// What the optimizer remembers, and fp32 copies of 16-bit weights.
+    /// Optimizer state, and fp32 copies of 16-bit weights.
     Optimizer,
-    /// What the forward pass leaves for the backward pass.
+    /// Activations that the forward pass saves for the backward pass.
     Activations,
-    /// What comes and goes within a phase, and the runtime's metadata of launches.
+    /// Buffers that exist only within a phase, and the runtime's metadata of launches.
     Temporaries,
     /// The batch.
     Inputs,
@@ -55,9 +55,9 @@ pub struct Breakdown {
     pub gradients: Bytes,
     /// Optimizer state.
     pub optimizer: Bytes,
-    /// Saved for the backward pass.
+    /// Activations saved for the backward pass.
     pub activations: Bytes,
-    /// Within a phase.
+    /// Buffers that exist only within a phase.
     pub temporaries: Bytes,
     /// The batch.
     pub inputs: Bytes,
@@ -66,12 +66,12 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// All of them together.
+    /// The sum of all categories.
     pub fn total(&self) -> Bytes {
         Category::iter().map(|category| self[category]).sum()
     }
 
-    /// As many more of each as `times` that of `other`.
+    /// Adds the bytes of `other` to each category, `times` times.
     pub fn add(&mut self, other: &Self, times: u64) {
         for category in Category::iter() {
             self[category] += other[category] * times;
@@ -111,26 +111,25 @@ impl IndexMut<Category> for Breakdown {
 
 /// The category of every buffer in every phase.
 ///
-/// A buffer can change what it is for: burn computes in place where it can, so the memory
-/// of a gradient may become that of a new weight. Between two marks, a buffer is what it
-/// was at the first of them; one that was born since is what it is at the second; one that
-/// saw neither is a temporary. At a mark it is what the program said. Where the program said
-/// nothing, it is what the phase of its birth leaves behind: activations in the forward
-/// pass, gradients in the backward pass, optimizer state in the optimizer's step and at the
-/// start (master weights); what outlives the whole step, beyond the next batch or the end of
-/// the program, is optimizer state if it was born in the backward pass (a momentum begins as
-/// the gradient itself) or if the optimizer wrote it (a fused kernel puts its result where it
-/// found an operand), and otherwise a running statistic that waits for its next update.
+/// A buffer can change its category: burn computes in place where it can, so the memory of a gradient may
+/// become that of a new weight. Between two marks, a buffer has its category at the first of them; a buffer
+/// born since has its category at the second; one that exists at neither is a temporary. At a mark, the role
+/// that the program reported decides. Without a reported role, the phase of the buffer's birth decides: the
+/// forward pass leaves activations, the backward pass gradients, and the optimizer's phase and the
+/// initialization leave optimizer state (master weights). A buffer that outlives the whole step, beyond the
+/// next batch or the end of the program, is optimizer state if it was born in the backward pass (a momentum
+/// begins as the gradient itself) or if the optimizer wrote it (a fused kernel puts its result where it found
+/// an operand); otherwise it is a running statistic that waits for its next update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
     marks: Vec<usize>,
-    /// For each mark, what each buffer that is there then is for.
+    /// For each mark, the category of each buffer that exists there.
     at: Vec<HashMap<BufferId, Category>>,
 }
 
 impl Categories {
-    /// Reads them off `recording`.
+    /// Computes the categories of `recording`.
     pub fn of(recording: &Recording, lifetimes: &Lifetimes) -> Self {
         let positions = recording.events.iter().enumerate();
         let marks: Vec<usize> = positions
@@ -139,7 +138,7 @@ impl Categories {
         let mut at: Vec<HashMap<BufferId, Category>> = vec![HashMap::new(); marks.len()];
         let updated = written_by_optimizer(recording);
         for (buffer, life) in lifetimes.iter() {
-            // The phase that it is born in ends at the first mark after its birth.
+            // The phase of its birth ends at the first mark after its birth.
             let first = marks.partition_point(|mark| *mark < life.born);
             let after = marks.partition_point(|mark| *mark < life.dies);
             if first == after {
@@ -164,14 +163,14 @@ impl Categories {
                     Role::Gradient(_) => Category::Gradients,
                     Role::Input => Category::Inputs,
                 };
-                // A parameter stays one, whatever else the same buffer is called.
+                // A parameter stays one, whatever else the program reports the same buffer as.
                 match said.get_mut(buffer) {
                     Some(Category::Parameters) | None => {}
                     Some(known) => *known = category,
                 }
             }
         }
-        // A batch is the batch for as long as it is there.
+        // An input stays an input for its whole life.
         for mark in 1..at.len() {
             let (before, from) = at.split_at_mut(mark);
             for (buffer, category) in &mut from[0] {
@@ -183,7 +182,7 @@ impl Categories {
         Self { marks, at }
     }
 
-    /// What `buffer` is for right after the event at `position`.
+    /// The category of `buffer` right after the event at `position`.
     pub fn get(&self, buffer: BufferId, position: usize) -> Category {
         let next = self.marks.partition_point(|mark| *mark <= position);
         let before = next
@@ -193,7 +192,7 @@ impl Categories {
         known.copied().unwrap_or(Category::Temporaries)
     }
 
-    /// Every buffer that is there at the mark with number `mark`, with what it is for.
+    /// Every buffer that exists at the mark with number `mark`, with its category.
     pub fn buffers_at(&self, mark: usize) -> impl Iterator<Item = (BufferId, Category)> + '_ {
         self.at[mark]
             .iter()
@@ -218,9 +217,9 @@ fn written_by_optimizer(recording: &Recording) -> HashSet<BufferId> {
     written
 }
 
-/// What a buffer is for at its marks if the program does not say; it was born before the
-/// mark `first` and is gone by the mark `after`, or `stays` for good; an optimizer wrote it if it
-/// was `updated`.
+/// The category of a buffer at its marks if the program reports no role. The buffer was born before the mark
+/// `first` and is gone by the mark `after`, or `stays` to the end; `updated` means that an optimizer wrote
+/// it.
 fn infer_category(
     recording: &Recording,
     first: usize,

@@ -1,4 +1,4 @@
-//! How the memory in use changed, by category, and what the card was busy with meanwhile.
+//! The history of the memory in use, by category, with the phases and layers that were active.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use super::layers::LayerOf;
 use crate::Phase;
 use crate::record::{BufferId, Event, LayerId, Recording};
 
-/// What is in use from the event at a position on, until the next moment.
+/// The bytes in use from one event on, until the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Where, in positions of [`Recording::events`].
+    /// The position of the event in [`Recording::events`].
     pub position: usize,
-    /// What is in use.
+    /// The bytes in use, by category.
     pub in_use: Breakdown,
 }
 
-/// A stretch of events.
+/// A range of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span<T> {
-    /// What happens in it.
+    /// The phase or layer that is active in it.
     pub what: T,
     /// Its positions in [`Recording::events`].
     pub events: Range<usize>,
@@ -31,31 +31,30 @@ pub struct Span<T> {
 /// A phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseOfStep {
-    /// Which phase.
+    /// The phase.
     pub phase: Phase,
     /// Optimizer steps completed before it.
     pub step: usize,
 }
 
-/// How the memory in use changed, and what the card was busy with meanwhile.
+/// The history of the memory in use, with the phases and layers that were active.
 ///
-/// There is no time in it: events are in the order in which they happened, and how long each
-/// took is not known.
+/// A history has no times: it knows the order of the events, and not how long each took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// Whenever something changed.
+    /// One sample for each change.
     pub samples: Vec<Sample>,
     /// The phases.
     pub phases: Vec<Span<PhaseOfStep>>,
-    /// The layers at work: consecutive launches of one layer within a phase, with the
-    /// allocations made for them.
+    /// The active layers: consecutive launches of one layer within a phase, with the allocations made for
+    /// them.
     pub layers: Vec<Span<LayerId>>,
     /// The number of events.
     pub end: usize,
 }
 
 impl History {
-    /// Reads it off `recording`.
+    /// Computes the history of `recording`.
     pub fn of(recording: &Recording, categories: &Categories, layer_of: &LayerOf) -> Self {
         Self {
             samples: samples(recording, categories),
@@ -65,8 +64,8 @@ impl History {
         }
     }
 
-    /// The events of the step that the event at `position` is part of: from its first batch to
-    /// the last update. Before the first batch, everything up to it.
+    /// The events of the step that contains the event at `position`, from its first batch to its last update;
+    /// before the first batch, all events up to that.
     pub fn step_around(&self, position: usize) -> Range<usize> {
         let mut start = 0;
         let mut updated = true;
@@ -83,10 +82,10 @@ impl History {
         start..self.end
     }
 
-    /// The moments of `events`, first of all what was in use when they began. Where there are
-    /// many, those that matter in each of so many equal `parts`: in which the least is in use,
-    /// in which the most is, in which the most of a category is, and the last. So no peak is
-    /// lost, and what goes on from part to part is true.
+    /// The samples of `events`, after one with the bytes in use at their beginning. If there are more than
+    /// `parts`, this divides `events` into `parts` equal ranges and keeps only a few samples of each: those
+    /// with the fewest and the most bytes in use, with the most bytes of each category, and the last. So no
+    /// peak is lost, and each range begins with the right values.
     pub fn downsample(&self, events: Range<usize>, parts: usize) -> Vec<Sample> {
         let after = |position: usize| self.samples.partition_point(|m| m.position <= position);
         let before = match after(events.start) {
@@ -113,7 +112,7 @@ impl History {
     }
 }
 
-/// Which of `samples` are extremes or the last, in order; of equals the first.
+/// The indices of those `samples` that are extremes or the last, in order; of equal samples, the first.
 fn extremes(samples: &[Sample]) -> Vec<usize> {
     let all = || samples.iter().enumerate().rev();
     let least = all().min_by_key(|(index, sample)| (sample.in_use.total(), *index));
@@ -143,7 +142,7 @@ fn samples(recording: &Recording, categories: &Categories) -> Vec<Sample> {
                     in_use[category] -= recording.buffer(*buffer).bytes;
                 }
             }
-            // Only here does a buffer become something else.
+            // A buffer changes its category only at a mark.
             Event::Mark(_) => {
                 for (buffer, category) in &mut live {
                     let bytes = recording.buffer(*buffer).bytes;
@@ -183,7 +182,7 @@ fn phases(recording: &Recording) -> Vec<Span<PhaseOfStep>> {
 fn layers(recording: &Recording, layer_of: &LayerOf) -> Vec<Span<LayerId>> {
     let mut spans: Vec<Span<LayerId>> = Vec::new();
     let mut start = 0;
-    // Whether the last span can go on.
+    // Whether the last span can continue.
     let mut open = false;
     for (position, event) in recording.events.iter().enumerate() {
         match event {

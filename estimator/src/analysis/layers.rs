@@ -1,4 +1,4 @@
-//! Which layer a launch and a buffer belong to, without hooks in the model.
+//! Finds the layer of each launch and buffer, without hooks in the model.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,12 @@ use crate::record::{BufferId, Event, LayerId, Recording, Role};
 
 /// The layer of every launch and every buffer.
 ///
-/// The module tree names the layer of each parameter, statistic and gradient. From there:
-/// a launch that writes the gradient of a layer, or reads one of its parameters, belongs to
-/// that layer; what is made of parameters alone (a copy in another shape, a cast) counts as
-/// one. A launch that does neither belongs to the layer whose output it reads; in the
-/// backward pass, to the layer whose activation it reads. Of several, the one whose output
-/// is the youngest. A buffer belongs to the layer of the last launch that writes it in the
-/// phase of its birth, since a normalisation ends by working in place.
+/// The module tree names the layer of each parameter, statistic and gradient. A launch that writes the
+/// gradient of a layer, or reads one of its parameters, belongs to that layer; a buffer that was computed
+/// from parameters alone (a copy in another shape, a cast) counts as a parameter. Any other launch belongs to
+/// the layer whose output it reads, or in the backward pass to the layer whose activation it reads; if there
+/// are several, to the layer of the youngest. A buffer belongs to the layer of the last launch that writes it
+/// in the phase of its birth, since a normalisation ends by working in place.
 #[derive(Clone, Debug)]
 pub struct LayerOf {
     launches: HashMap<usize, LayerId>,
@@ -24,7 +23,7 @@ pub struct LayerOf {
 }
 
 impl LayerOf {
-    /// Reads them off `recording`.
+    /// Computes the layers of `recording`.
     pub fn of(recording: &Recording, lifetimes: &Lifetimes) -> Self {
         let mut parameters: HashMap<BufferId, LayerId> = HashMap::new();
         let mut gradients: HashMap<BufferId, LayerId> = HashMap::new();
@@ -113,7 +112,7 @@ impl LayerOf {
         self.launches.get(&position).copied()
     }
 
-    /// Where the first launch of `layer` is; last for a layer that has none.
+    /// The position of the first launch of `layer`; `usize::MAX` if it has none.
     pub fn first_launch(&self, layer: LayerId) -> usize {
         self.first.get(&layer).copied().unwrap_or(usize::MAX)
     }

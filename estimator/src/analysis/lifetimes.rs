@@ -1,20 +1,20 @@
-//! From when to when a buffer is there.
+//! The lifetimes of buffers.
 
 use crate::record::{BufferId, Event, Recording};
 
-/// From when to when a buffer is there, in positions of [`Recording::events`].
+/// When a buffer is in use, in positions of [`Recording::events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Where it is allocated.
+    /// The position of its allocation.
     pub born: usize,
-    /// Where it is freed; the number of events if it never is.
+    /// The position where it is freed; the number of events if it never is.
     pub dies: usize,
-    /// The first launch that writes it, if any does.
+    /// The position of the first launch that writes it, if any does.
     pub first_written: Option<usize>,
 }
 
 impl Lifetime {
-    /// Whether the buffer is there right after the event at `position`.
+    /// Whether the buffer is in use right after the event at `position`.
     pub fn covers(&self, position: usize) -> bool {
         self.born <= position && position < self.dies
     }
@@ -25,7 +25,7 @@ impl Lifetime {
 pub struct Lifetimes(Vec<Lifetime>);
 
 impl Lifetimes {
-    /// Reads them off `recording`.
+    /// Computes the lifetimes of `recording`.
     pub fn of(recording: &Recording) -> Self {
         let end = recording.events.len();
         let absent = Lifetime {
@@ -51,7 +51,7 @@ impl Lifetimes {
         Self(lifetimes)
     }
 
-    /// That of `buffer`.
+    /// The lifetime of `buffer`.
     pub fn get(&self, buffer: BufferId) -> Lifetime {
         self.0[buffer.0 as usize]
     }

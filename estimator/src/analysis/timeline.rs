@@ -1,4 +1,4 @@
-//! How much is in use, event by event.
+//! The bytes in use, event by event, and their peak.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,28 +17,28 @@ pub struct Timeline {
 /// The moment with the most bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
-    /// Where, among the events.
+    /// The position of the event.
     pub position: usize,
-    /// How many.
+    /// The bytes in use.
     pub live: Bytes,
     /// The number of the mark that ends its phase.
     pub mark: usize,
 }
 
-/// One phase.
+/// The memory of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct PhaseMemory {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// In use at its end.
+    /// Bytes in use at its end.
     pub live_bytes: Bytes,
-    /// The most that was in use within it.
+    /// The most bytes in use within it.
     pub peak_live_bytes: Bytes,
 }
 
 impl Timeline {
-    /// Reads it off `recording`.
+    /// Computes the timeline of `recording`.
     pub fn of(recording: &Recording) -> Self {
         let mut in_use = Bytes::ZERO;
         let live = recording.events.iter().map(|event| {
@@ -54,17 +54,17 @@ impl Timeline {
         }
     }
 
-    /// In use right after the event at `position`.
+    /// The bytes in use right after the event at `position`.
     pub fn live(&self, position: usize) -> Bytes {
         self.live[position]
     }
 
-    /// The most in use at once.
+    /// The most bytes in use at once.
     pub fn most(&self) -> Bytes {
         self.live.iter().copied().max().unwrap_or_default()
     }
 
-    /// The first moment at which the most is in use; none if nothing happened.
+    /// The first moment with the most bytes in use; `None` if the recording is empty.
     pub fn peak(&self, recording: &Recording) -> Option<Peak> {
         let samples = self.live.iter().copied().enumerate();
         // `max_by_key` would take the last of equals.
@@ -77,7 +77,7 @@ impl Timeline {
         })
     }
 
-    /// What is in use right after the event at `position`, by category.
+    /// The bytes in use right after the event at `position`, by category.
     pub fn breakdown(
         &self,
         recording: &Recording,

@@ -1,8 +1,8 @@
 //! The largest batches of several jobs on many devices, with as few runs as possible.
 //!
-//! Devices with the same kernels make the same calls. So a job is run on the one of them with the most
-//! memory, and held against what was predicted from two small batches: where every call and every byte
-//! agree, the calls are replayed in the memory of the others.
+//! Devices with the same kernels make the same calls. So the search runs a job on the one with the most
+//! memory and compares the run with the prediction from two small batches: if every call and every byte
+//! agree, it replays the calls in the memory of the others.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -21,15 +21,15 @@ use crate::record::Recording;
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// The step was run on the card, with this batch and with the next.
+    /// The step ran on the card, with this batch and with the next.
     Simulation,
-    /// The step was run on a card with more memory and the same kernels, and each call and size was as
-    /// predicted from two small batches; the predicted calls of this batch and of the next were replayed
-    /// (of a single sample, what a run of it recorded).
+    /// The step ran on a card with more memory and the same kernels, and each call and size was as predicted
+    /// from two small batches. The predicted calls of this batch and of the next were then replayed (for a
+    /// single sample, the calls of a recorded run).
     Replay,
 }
 
-/// What is told while the search goes on; jobs and devices are numbered as they were given.
+/// Observes the search of [`largest_fits`]; jobs and devices are numbered as in its arguments.
 pub trait BatchObserver: Sync {
     /// The search for the largest batch of `job` on `device` begins.
     fn begins(&self, job: usize, device: usize);
@@ -41,10 +41,10 @@ pub trait BatchObserver: Sync {
 /// The largest batch of a job on a device, and how it was found.
 pub type Found = (Result<LargestFit, Error>, Method);
 
-/// The largest batch of each of `jobs` on each of `devices`, which have memories: job by job, device by
-/// device. The runs themselves ([`LargestFit::at_max`]) are not kept.
+/// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited: job by job,
+/// device by device. The runs themselves ([`LargestFit::at_max`]) are mostly dropped.
 ///
-/// Every core works on a device of its own. Once a job is [interrupted](Program::interrupted), its remaining
+/// Each core works on another device. Once a job is [interrupted](Program::interrupted), its remaining
 /// answers are [`Error::Interrupted`].
 pub fn largest_fits<P: Program + Sync>(
     jobs: &[P],
@@ -97,12 +97,12 @@ pub fn largest_fits<P: Program + Sync>(
     answers.collect()
 }
 
-/// The memory by which devices are ordered.
+/// The total memory, by which devices are ordered.
 fn memory(device: &DeviceSpec) -> u64 {
     device.card.total.map_or(u64::MAX, |total| total.0)
 }
 
-/// What a core does next.
+/// The next work for a core.
 enum Work<'a, P> {
     /// Learn how a job grows with the batch.
     Learn(&'a Job<'a, P>),
@@ -110,9 +110,9 @@ enum Work<'a, P> {
     Fill(&'a Group<'a, P>, &'a Identical),
 }
 
-/// Job by job. How a job grows is learned one job ahead of the runs that are held against it, and those are
-/// one job ahead of the devices that are filled by replay, so that no core waits. Of these the ones with the
-/// most memory come first: see [`Group::with`].
+/// The order of the work, job by job. Learning how a job grows comes one job before the runs that are
+/// compared with it, and these come one job before the devices that are filled by replay, so that no core
+/// waits. Of the latter, those with the most memory come first: see [`Group::with`].
 fn in_order<'a, P>(jobs: &'a [Job<'a, P>], groups: &'a [Group<'a, P>]) -> Vec<Work<'a, P>> {
     let mut order = Vec::new();
     let mut lessons = jobs.iter().map(Work::Learn);
@@ -131,13 +131,13 @@ fn in_order<'a, P>(jobs: &'a [Job<'a, P>], groups: &'a [Group<'a, P>]) -> Vec<Wo
     order
 }
 
-/// How a job grows with the batch, if it does so evenly.
+/// How a job grows with the batch; `None` if it does not grow evenly.
 type ScalingResult = Result<Option<Arc<Scaling>>, Error>;
 
-/// What the devices of a job share.
+/// A job, and what it learned for all its devices.
 struct Job<'a, P> {
     program: &'a P,
-    /// The device with the most memory, on which the growth is learned.
+    /// The device with the most memory, on which the job learns how it grows.
     reference: &'a DeviceSpec,
     scaling: OnceLock<ScalingResult>,
 }
@@ -164,42 +164,42 @@ impl<'a, P: Program> Job<'a, P> {
     }
 }
 
-/// Devices with nothing different but their name, by their numbers.
+/// Indices of devices that differ in nothing but their name.
 type Identical = Vec<usize>;
 
-/// Devices with the same kernels: on them a job makes the same calls.
+/// Devices with the same kernels: a job makes the same calls on all of them.
 struct Group<'a, P> {
     job_index: usize,
     job: &'a Job<'a, P>,
     /// All devices.
     devices: &'a [DeviceSpec],
-    /// Those with the most memory; on one of them the job is run.
+    /// The devices with the most memory; the job runs on one of them.
     first: Identical,
     others: Vec<Identical>,
     calibration: OnceLock<Calibration<'a, P>>,
 }
 
-/// What is known of a group after a run on the device with the most memory.
+/// The results of a run on the device with the most memory of a group.
 struct Calibration<'a, P> {
-    /// The largest batch on that.
+    /// The largest batch on that device.
     first: Result<LargestFit, Error>,
-    /// Proposes an answer on the others.
+    /// Proposes an answer for the other devices.
     predictor: Option<Predictor<'a, P>>,
     validation: Validation,
 }
 
-/// What runs have shown of a predictor.
+/// How far runs have confirmed a predictor.
 #[derive(Clone, Default)]
 struct Validation {
-    /// How much of a card's memory its pools leave.
+    /// The [share](Scaling::share) of the latest run.
     share: Option<f64>,
-    /// The largest batch whose run was predicted call by call, so that smaller ones are too, down to
-    /// those that were recorded.
+    /// The batch of the latest run that matched the prediction call by call: smaller batches count as
+    /// predicted too, down to the recorded ones.
     predicted: Option<u64>,
 }
 
 impl<'a, P: Program> Group<'a, P> {
-    /// Job by job, the devices with the same kernels together.
+    /// The groups of devices with the same kernels, job by job.
     fn all(jobs: &'a [Job<'a, P>], devices: &'a [DeviceSpec]) -> impl Iterator<Item = Self> {
         let spec = |column: &usize| devices[*column].clone();
         let columns = group_identical(0..devices.len(), spec);
@@ -227,9 +227,9 @@ impl<'a, P: Program> Group<'a, P> {
         self.calibration.get_or_init(|| self.calibrate())
     }
 
-    /// Of the others, those that are filled when it is the turn of `columns`: mostly these alone. If
-    /// the run on the first was not predicted, all others after each other, those with more memory
-    /// first: the first run that is predicted makes do for those that follow.
+    /// The devices that are filled when it is the turn of `columns`: mostly these alone. If the first run did
+    /// not match the prediction, the turn of the largest of `others` fills them all, those with more memory
+    /// first, so that the first run that matches serves the devices after it.
     fn with<'b>(&'b self, columns: &'b Identical) -> Vec<&'b Identical> {
         let Calibration {
             predictor,
@@ -244,8 +244,8 @@ impl<'a, P: Program> Group<'a, P> {
         }
     }
 
-    /// The largest batch on a device of `columns`, of the others. It is replayed where `validation` allows
-    /// that, and else run and added to the validation.
+    /// Finds the largest batch on a device of `columns`, one of `others`: by replay if `validation` allows
+    /// that, else by running the step, which adds to `validation`.
     fn find(&self, columns: &Identical, validation: &mut Validation) -> Found {
         let program = self.job.program;
         let device = self.device(columns);
@@ -329,8 +329,8 @@ impl<P> Calibration<'_, P> {
 }
 
 impl Validation {
-    /// Whether `predicted` needs no run: both batches are known from a recording, and a run of as
-    /// many samples or more was as predicted.
+    /// Whether `predicted` needs no run: a recording covers both batches, and a run with as many samples or
+    /// more was as predicted.
     fn covers<P: Program>(&self, predictor: &Predictor<P>, predicted: &Prediction) -> bool {
         // With no sample there is nothing to run.
         let known = |batch| batch == 0 || predictor.knows(batch);
@@ -347,8 +347,8 @@ impl Validation {
     }
 }
 
-/// The batch of a step that was run to its end, and its recording, which is large and not needed
-/// any more afterwards.
+/// Takes the run of the largest batch out of `found`: the batch and its recording, which is large and not
+/// needed afterwards.
 fn take_run(found: &mut Result<LargestFit, Error>) -> Option<(u64, Recording)> {
     let fit = found.as_mut().ok()?;
     Some((fit.batch, fit.at_max.take()?.recording))

@@ -19,28 +19,28 @@ use crate::{Bytes, Error, OutOfMemory};
 pub struct Predictor<'a, P> {
     program: &'a P,
     scaling: Arc<Scaling>,
-    /// One of the cards, with as much memory as is ever asked for.
+    /// One of the cards, with unlimited memory.
     unlimited: DeviceSpec,
-    /// The step with one sample, if that can be run; it is when it is asked for.
+    /// The step with one sample, if it can run with that; recorded on first use.
     one: OnceLock<Option<Recording>>,
-    /// How it grows with a full queue; learned when it is asked for.
+    /// How the step grows with a full queue; learned on first use.
     full_queue: OnceLock<Option<Scaling>>,
 }
 
-/// The largest batch whose calls, replayed, fit on a card.
+/// The largest batch whose replayed calls fit on a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Samples in it; 0 if not even one fits.
+    /// Number of samples; 0 if not even one fits.
     pub batch: u64,
-    /// The first that does not fit.
+    /// The first batch that does not fit.
     pub next: u64,
-    /// What was refused of that, where it was replayed.
+    /// The allocation of `next` that the card refused, if the predictor replayed it.
     failure: Option<Failure>,
 }
 
 impl<'a, P: Program> Predictor<'a, P> {
-    /// Learns how `program` grows with the batch on devices with the kernels of `device`; none if the
-    /// calls change with the batch.
+    /// Learns how `program` grows with the batch on devices with the kernels of `device`; `None` if the calls
+    /// change with the batch.
     ///
     /// # Errors
     ///
@@ -50,7 +50,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         Ok(scaling.map(|scaling| Self::new(program, scaling, device.without_limit())))
     }
 
-    /// Of `program` on devices with the kernels of `unlimited`, which has no limit, from how it grows.
+    /// A predictor of `program` on devices with the kernels of `unlimited`, which has unlimited memory;
+    /// `scaling` is how the program grows.
     pub fn new(program: &'a P, scaling: Arc<Scaling>, unlimited: DeviceSpec) -> Self {
         Self {
             program,
@@ -61,17 +62,16 @@ impl<'a, P: Program> Predictor<'a, P> {
         }
     }
 
-    /// How the step grows.
+    /// How the step grows with the batch.
     pub fn scaling(&self) -> &Scaling {
         &self.scaling
     }
 
-    /// The largest batch among those that the program accepts that completes on a card like `spec`,
-    /// which has a memory, and the next, as far as the recordings tell: their calls are made again
-    /// of such a card. That is as true as that these are the calls with so many samples; see
-    /// [`Scaling::matches`].
+    /// Predicts the largest batch that the program accepts and that completes on a card like `spec`, whose
+    /// memory must be limited, and the next batch. The predictor replays the recorded calls on such a card.
+    /// The prediction is right if a step with that many samples makes these calls; see [`Scaling::matches`].
     ///
-    /// The search takes fewer replays if it is told the [share](Scaling::share) of another card.
+    /// The search takes fewer replays with the [share](Scaling::share) of another card.
     pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
         let accepts = |batch| self.program.accepts(batch);
         let bound = self.scaling.bound(spec);
@@ -96,13 +96,12 @@ impl<'a, P: Program> Predictor<'a, P> {
             let mut candidates = strided(than + 1, above, MAX_PROBES);
             candidates.find(|batch| accepts(*batch) && fits(*batch))
         };
-        // From above: what is too large is refused early, and costs less than what fits.
+        // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let (mut batch, mut next) = match larger(start) {
             Some(larger) => near(larger, stride(start + 1, above, MAX_PROBES)),
             None => near(start, reach.max(1)),
         };
-        // There can be several such places: with another batch the pools have pages of another
-        // size.
+        // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
         while let Some(larger) = larger(next) {
             (batch, next) = near(larger, 1);
         }
@@ -113,14 +112,14 @@ impl<'a, P: Program> Predictor<'a, P> {
         }
     }
 
-    /// Whether so few samples are known from a recording: as many as were recorded or more, and one,
-    /// which is run for it.
+    /// Whether the predictor has a recording for `batch`: as many samples as were recorded or more, or a
+    /// single one, for which this runs the step once.
     pub fn knows(&self, batch: u64) -> bool {
         batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
     }
 
-    /// Whether the predictor says that a batch that fits on a device like `spec` fits there with a full
-    /// queue too ([`QueueLag::Full`]); false where it does not know.
+    /// Whether the predictor says that a batch that fits on a device like `spec` also fits there with a full
+    /// queue ([`QueueLag::Full`]); false if it does not know.
     pub fn fits_full_queue(&self, batch: u64, spec: &DeviceSpec) -> bool {
         let learn = || {
             let full_queue = self.unlimited.clone().with_queue_lag(QueueLag::Full);
@@ -135,7 +134,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             })
     }
 
-    /// What a card like `spec` refuses of the first batch that is predicted not to fit.
+    /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
     pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
         let replayed = || self.outcome(predicted.next, spec).failure;
         let failure = predicted.failure.or_else(replayed)?;
@@ -143,13 +142,13 @@ impl<'a, P: Program> Predictor<'a, P> {
         Some(Analysis::of(&recording).out_of_memory(&recording, &failure))
     }
 
-    /// What the step with `batch` samples meets on a card like `spec`.
+    /// Replays the step with `batch` samples on a card like `spec`.
     fn outcome(&self, batch: u64, spec: &DeviceSpec) -> ReplayOutcome {
         let (recording, sizes) = self.step(batch);
         replay(spec, recording, |buffer| sizes[buffer.0 as usize])
     }
 
-    /// The recording of a step with `batch` samples that ends in the phase of `failure`.
+    /// The recording of a step with `batch` samples, up to the end of the phase of `failure`.
     fn until(&self, batch: u64, failure: Failure) -> Recording {
         let (recording, sizes) = self.step(batch);
         let mut recording = recording.clone();
@@ -161,7 +160,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         recording
     }
 
-    /// The calls of the step with `batch` samples, and what each buffer takes, by its id.
+    /// The calls of the step with `batch` samples, and the size of each buffer, by
+    /// [`BufferId`](crate::record::BufferId).
     fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
         let one = (batch == 1).then(|| self.one()).flatten();
         match one {
@@ -170,8 +170,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         }
     }
 
-    /// The step with one sample: kernels may leave out what is wide in the batch, so
-    /// that more samples do not predict it.
+    /// The recording of the step with one sample. Recordings of more samples do not predict it, since with
+    /// one sample a step may leave out buffers that grow with the batch.
     fn one(&self) -> Option<&Recording> {
         let run = || {
             let runs = self.program.accepts(1);

@@ -25,23 +25,24 @@ pub struct Scaling {
 /// How the size of a buffer follows from the batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Growth {
-    /// The dimensions of its tensors grow; the runtime's own rule makes bytes of them.
+    /// The dimensions of its tensors grow; the runtime's own layout rule computes the bytes.
     Shapes {
         layout: Layout,
-        /// Tensor by tensor, what each further sample adds to each dimension.
+        /// What each additional sample adds to each dimension, tensor by tensor.
         slopes: Vec<Vec<i64>>,
     },
-    /// Nothing is known of it but its size: bytes, and what each further sample adds.
+    /// Only the size is known: bytes, and what each additional sample adds.
     Bytes { bytes: Bytes, slope: i64 },
 }
 
 impl Growth {
-    /// Of what is as large with every batch.
+    /// The growth of a buffer with the same size at every batch.
     fn none(bytes: Bytes) -> Self {
         Self::Bytes { bytes, slope: 0 }
     }
 
-    /// Of buffer `a` of the recording `few`, which is `b` in `more`, of one sample more.
+    /// The growth of buffer `a` of the recording `few`, which is buffer `b` of `more`, a recording with one
+    /// sample more.
     fn between(few: &Recording, a: &Buffer, more: &Recording, b: &Buffer) -> Self {
         let bytes = Self::Bytes {
             bytes: a.bytes,
@@ -60,7 +61,7 @@ impl Growth {
         }
     }
 
-    /// The size with `further` samples more.
+    /// The size with `further` additional samples.
     fn bytes(&self, further: i128, rule: &LayoutRule) -> Bytes {
         match self {
             Self::Shapes { layout, slopes } => {
@@ -75,14 +76,14 @@ impl Growth {
             }
             Self::Bytes { bytes, slope } => {
                 let bytes = i128::from(bytes.0) + i128::from(*slope) * further;
-                // As many of these as there are buffers can still be added up.
+                // The sum over all buffers must not overflow.
                 Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
             }
         }
     }
 }
 
-/// What each dimension has more in `grown`, if that is of as many tensors of the same kind.
+/// By how much each dimension is larger in `grown`; `None` if the tensors differ in number or kind.
 fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     let same = |a: &TensorLayout, b: &TensorLayout| {
         (a.shape.len(), a.element_bytes, a.pitched) == (b.shape.len(), b.element_bytes, b.pitched)
@@ -98,12 +99,13 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
-/// The samples of the first recordings. One sample is often special: what is wide in the batch can be
-/// left out.
+/// The batch of the first recording. One sample is often special: a step may leave out buffers that grow with
+/// the batch.
 const FEW: u64 = 2;
 
 impl Scaling {
-    /// How `program` grows with the batch on cards with the kernels of `card`, if it does so evenly.
+    /// Learns how `program` grows with the batch on cards with the kernels of `card`; `None` if it does not
+    /// grow evenly.
     ///
     /// # Errors
     ///
@@ -121,8 +123,8 @@ impl Scaling {
         if let Some(scaling) = Self::between(FEW, few, &more, &unlimited) {
             return Ok(Some(scaling));
         }
-        // With so few samples some kernels are others than with as many as the card holds, so two
-        // batches near to that are recorded.
+        // With so few samples burn may choose other kernels than for a full card, so this records two batches
+        // near the card's limit.
         let sample = next.0.saturating_sub(least.0).max(1);
         let room = card.available().unwrap_or_default().saturating_sub(least);
         let most = (FEW + room.0 / sample).min(MAX_BATCH);
@@ -136,8 +138,8 @@ impl Scaling {
         }
     }
 
-    /// From the recordings of the same step with `batch` samples and with one more, both on
-    /// cards like `spec`; none if they do not match.
+    /// Learns from the recordings of the same step with `batch` samples and with one more, both on cards like
+    /// `spec`; `None` if they do not match.
     pub fn between(
         batch: u64,
         recording: Recording,
@@ -171,8 +173,8 @@ impl Scaling {
         })
     }
 
-    /// Whether `recording`, of a step with `batch` samples that ran to its end, is what this
-    /// says that it is: the same calls, and each buffer of the same size.
+    /// Whether `recording`, of a completed step with `batch` samples, is as predicted: the same calls, and
+    /// each buffer of the same size.
     pub fn matches(&self, batch: u64, recording: &Recording) -> bool {
         let sizes = self.sizes(batch);
         let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
@@ -181,7 +183,7 @@ impl Scaling {
                 .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
-    /// What each buffer takes with `batch` samples, by [`BufferId`].
+    /// The size of each buffer with `batch` samples, by [`BufferId`].
     fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
         let growths = self.growths.iter();
@@ -192,12 +194,12 @@ impl Scaling {
         growths.map(|growth| grown[*growth]).collect()
     }
 
-    /// The fewest samples of which there is a recording.
+    /// The smallest recorded batch.
     pub(super) fn recorded(&self) -> u64 {
         self.batch
     }
 
-    /// The calls of the step, and what each buffer takes with `batch` samples, by [`BufferId`].
+    /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`].
     pub(super) fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
         (&self.recording, self.sizes(batch))
     }
@@ -218,23 +220,23 @@ impl Scaling {
         peak
     }
 
-    /// The largest batch whose buffers alone are no more than a card like `spec` has; that is
-    /// counted quickly, and the pools need a few per cent more.
+    /// The largest batch whose buffers alone fit on a card like `spec`. It is quick to compute; the pools
+    /// need a few per cent more.
     pub(super) fn bound(&self, spec: &DeviceSpec) -> u64 {
         let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
         between(0, MAX_BATCH, |batch| self.peak(batch) <= available)
     }
 
-    /// `batch` as a share of the largest whose buffers alone fit on a card like `spec`: the
-    /// rest is lost to its pools.
+    /// `batch` as a share of the largest batch whose buffers alone fit on a card like `spec`: the pools take
+    /// the rest.
     pub fn share(&self, batch: u64, spec: &DeviceSpec) -> Option<f64> {
         let bound = self.bound(spec);
         (bound > 0).then(|| batch as f64 / bound as f64)
     }
 }
 
-/// Whether two recordings are of the same calls of the program, whatever the sizes. What a
-/// runtime keeps for itself is left out: it is given up where the card is full, and made again.
+/// Whether two recordings have the same calls of the program, whatever the sizes. Buffers that a runtime
+/// keeps for itself do not count, since it drops them on a full card and allocates them again.
 fn match_call_by_call(a: &Recording, b: &Recording) -> bool {
     let (number_a, number_b) = (numbers(a), numbers(b));
     let same_buffer = |x: &BufferId, y: &BufferId| number_a[x.0 as usize] == number_b[y.0 as usize];
@@ -255,7 +257,7 @@ fn match_call_by_call(a: &Recording, b: &Recording) -> bool {
     calls(a).all(|x| others.next().is_some_and(|y| same(x, y))) && others.next().is_none()
 }
 
-/// The events that are the program's.
+/// The events of the program, without those of the runtime's own buffers.
 fn calls(recording: &Recording) -> impl Iterator<Item = &Event> {
     recording.events.iter().filter(|event| match event {
         Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
@@ -263,14 +265,14 @@ fn calls(recording: &Recording) -> impl Iterator<Item = &Event> {
     })
 }
 
-/// The buffers that are the program's, in the order of birth.
+/// The buffers of the program, in the order of birth.
 fn own_buffers(recording: &Recording) -> impl Iterator<Item = (BufferId, &Buffer)> {
     let buffers = recording.buffers.iter().enumerate();
     let buffers = buffers.map(|(id, buffer)| (BufferId(id as u32), buffer));
     buffers.filter(|(_, buffer)| !buffer.metadata)
 }
 
-/// By [`BufferId`]: the how manieth of the program's own it is; none of a runtime's.
+/// By [`BufferId`]: the index among the program's buffers; `None` for a buffer of the runtime.
 fn numbers(recording: &Recording) -> Vec<Option<usize>> {
     let mut numbers = vec![None; recording.buffers.len()];
     for (number, (buffer, _)) in own_buffers(recording).enumerate() {

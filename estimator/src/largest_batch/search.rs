@@ -1,11 +1,12 @@
 //! Searches among numbers of samples.
 
-/// Beyond this many samples a step is not tried: the indices of its tensors would not fit
-/// into the 32 bits with which most kernels count.
+/// The largest batch that is tried: with more samples, the indices of a step's tensors would not fit into the
+/// 32 bits with which most kernels count.
 pub(super) const MAX_BATCH: u64 = 1 << 31;
 
-/// A number that `fits`, or 0, and the next among those below `high` that `accepts`, which does
-/// not fit; `high` itself is taken not to. Looked for from `start` on, outwards, first by `reach`.
+/// Searches for a number that `fits` while the next one does not, from `start` outwards, first by `reach`.
+/// Returns both; the first is 0 if no number fits. The search tries only numbers below `high` that `accepts`
+/// allows, and assumes that `high` does not fit.
 pub(super) fn gallop<E>(
     start: u64,
     mut reach: u64,
@@ -31,8 +32,8 @@ pub(super) fn gallop<E>(
     Ok((most, least))
 }
 
-/// The number between `low` and `high`, neither of which is meant, that is nearest to `wanted`
-/// from below among those that `accepts`, or else from above.
+/// The number nearest to `wanted` that `accepts` allows, strictly between `low` and `high`: the nearest from
+/// below, or else from above.
 fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> Option<u64> {
     if high - low < 2 {
         return None;
@@ -45,24 +46,25 @@ fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> O
         .or_else(|| above.find(|batch| accepts(*batch)))
 }
 
-/// At most so many larger batches are looked at, before a search and once one is found that fits
-/// where the next does not: mostly that is all that there are.
+/// How many larger batches the predictor tries at most: before a search, and after the search has found a
+/// batch that fits while the next does not. Mostly there are no more than that.
 pub(super) const MAX_PROBES: u64 = 8;
 
-/// The numbers from `low` on and below `high`, the largest first; no more than `most` of them.
+/// Evenly spaced numbers from `low` on and below `high`, the largest first; no more than `most` of them.
 pub(super) fn strided(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
     (low..high).rev().step_by(stride(low, high, most) as usize)
 }
 
-/// How far apart no more than `most` numbers are, from `low` on and below `high`.
+/// The distance between evenly spaced numbers from `low` on and below `high`, so that there are no more than
+/// `most`.
 pub(super) fn stride(low: u64, high: u64, most: u64) -> u64 {
     high.saturating_sub(low).div_ceil(most).max(1)
 }
 
-/// The largest number from `low` on and below `high` that `fits`, which all below do; `low`
-/// is taken to fit.
+/// The largest number from `low` on and below `high` that `fits`, if all smaller ones fit too; `low` is
+/// assumed to fit.
 pub(super) fn between(low: u64, high: u64, fits: impl Fn(u64) -> bool) -> u64 {
-    // First by doubling: most answers are small, and a large batch is not cheaper to refuse.
+    // Double first: most answers are small, and refusing a large batch is not cheaper.
     let mut most = low;
     let mut least = (low + 1).min(high);
     while least < high && fits(least) {

@@ -8,7 +8,7 @@ use cargo_lock::Lockfile;
 use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
 use super::request::{BuildOptions, ProgramRequest, TargetRequest};
-use crate::report::Burn;
+use crate::job_info::Burn;
 use crate::user_error::{UserError, either};
 
 /// The burn that is simulated, and the CubeCL under it.

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use estimator::{Bytes, Outcome, Runtime};
 
 use super::report::{HeldBuffers, ProgramReport};
+use crate::job_info::Burn;
 use crate::output::job_lines::verdict_line;
 use crate::output::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
 use crate::output::{Cell, Report, Table, column};
-use crate::report::Burn;
 
 impl ProgramReport {
     fn figures(&self) -> Vec<(&'static str, Bytes, String)> {

@@ -11,7 +11,8 @@ use estimator::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::report::{GpuName, SCHEMA, Verdict};
+use crate::job_info::{GpuName, SCHEMA};
+use crate::report::Verdict;
 use crate::resolve::Card;
 
 /// How many kinds of buffers are shown.

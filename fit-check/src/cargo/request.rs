@@ -10,6 +10,7 @@ use super::cli::Program;
 use crate::cli::Cards;
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
+use crate::values;
 
 /// A program of a user, how it is built, and on what it runs.
 #[derive(Clone, Debug)]
@@ -94,8 +95,8 @@ impl ProgramRequest {
             args: raw.args,
             device,
             cards,
-            steps: resolve::count("--steps", &raw.steps)?,
-            timeout: resolve::seconds("--timeout", &raw.timeout)?,
+            steps: values::count("--steps", &raw.steps)?,
+            timeout: values::seconds("--timeout", &raw.timeout)?,
             quiet: raw.output.quiet,
         })
     }

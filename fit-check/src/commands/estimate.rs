@@ -5,14 +5,15 @@ use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Advice, Goal, advise};
-use crate::cache::{Answer, Cache};
+use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::job_info::GpuName;
 use crate::lower_bound::{LowerBound, need_network};
 use crate::model_source::{AnyModel, Checkpoint};
 use crate::output::{self, Rendered, WithLayers};
 use crate::plots::Plot;
 use crate::progress::Progress;
-use crate::report::{EstimateReport, GpuName, Range, Verdict};
+use crate::report::{EstimateReport, Range, Verdict};
 use crate::resolve::{Batch, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;
@@ -53,10 +54,13 @@ pub fn answer<M: Model + Sync>(
         true => Cache::none(),
         false => Cache::about(&request.model, &raw.caching),
     };
-    let question = request.question(format!(
-        "estimate layers {} kernels {} advise {:?}",
-        raw.layers, raw.kernels, raw.advise
-    ));
+    let question = Question::new(
+        format!(
+            "estimate layers {} kernels {} advise {:?}",
+            raw.layers, raw.kernels, raw.advise
+        ),
+        request,
+    );
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);

@@ -6,13 +6,15 @@ use strum::VariantNames;
 use super::{DOES_NOT_FIT, FITS};
 use crate::cli;
 use crate::gpu_search::{FitsReport, fitting_gpus};
+use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
 use crate::model_source;
 use crate::output;
 use crate::progress::Progress;
-use crate::report::{GpuReport, JobInfo};
+use crate::report::GpuReport;
 use crate::resolve::{self, Batch};
 use crate::user_error::UserError;
+use crate::values;
 
 /// Runs the command.
 pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
@@ -42,7 +44,7 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
         tokens: raw.tokens.as_deref(),
     };
     let job = resolve::training_job(&model, &raw.step, batch)?;
-    let runtime = resolve::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
+    let runtime = values::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1);
     progress.at(&format!("training {name} on cards of every kind"));

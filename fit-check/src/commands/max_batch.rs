@@ -5,12 +5,13 @@ use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::advice::{self, Advice, Goal, advise};
-use crate::cache::{Answer, Cache};
+use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::need_network;
 use crate::output::{self, Rendered};
 use crate::progress::Progress;
-use crate::report::{CardBatch, GpuName, JobInfo, MaxBatchReport};
+use crate::report::{CardBatch, MaxBatchReport};
 use crate::resolve::{Batch, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;
@@ -36,7 +37,7 @@ pub fn answer<M: Model + Sync>(
     }
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
-    let question = request.question(format!("max-batch advise {:?}", raw.advise));
+    let question = Question::new(format!("max-batch advise {:?}", raw.advise), request);
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);

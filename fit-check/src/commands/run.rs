@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
 use crate::counting_driver::{self, CardUsage, CountingDriver, Ended, ProgramMemoryReport};
+use crate::job_info::{GpuName, SCHEMA};
 use crate::output::file::File;
-use crate::report::{GpuName, SCHEMA};
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
+use crate::values;
 use crate::{interrupt, output};
 
 /// Runs the command.
@@ -21,7 +22,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         otherwise: "leave it out",
     });
     html.as_ref().map_or(Ok(()), File::check)?;
-    let timeout = Duration::from_secs(resolve::count("--timeout", &raw.timeout)? as u64);
+    let timeout = Duration::from_secs(values::count("--timeout", &raw.timeout)? as u64);
     let cards = cards(raw)?;
     let (program, arguments) = raw
         .command

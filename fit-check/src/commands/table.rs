@@ -12,16 +12,17 @@ use strum::VariantNames;
 use super::{FITS, UNKNOWN};
 use crate::cli::{self, Cli, Command};
 use crate::interrupt;
+use crate::job_info::{JobInfo, SCHEMA};
 use crate::lower_bound::need_network;
 use crate::model_source::{self, AnyModel};
 use crate::output;
 use crate::preset::{self, Preset, Published, Unit};
 use crate::progress::Progress;
-use crate::report::{JobInfo, SCHEMA};
 use crate::resolve::{self, Batch, Card};
 use crate::step::training_job;
 use crate::table::{BatchCell, Column, Row, TableReport};
 use crate::user_error::UserError;
+use crate::values;
 
 /// The classes of cards that are columns where none is named.
 const CLASSES: [&str; 6] = ["8GB", "12GB", "16GB", "24GB", "48GB", "80GB"];
@@ -70,7 +71,7 @@ impl Plan {
     pub fn new(raw: &cli::Table) -> Result<Self, UserError> {
         let runtime = resolve::runtime(&raw.cards)?;
         let preset = raw.preset.as_ref();
-        let preset = preset.map(|name| resolve::choice("--preset", name, Preset::VARIANTS));
+        let preset = preset.map(|name| values::choice("--preset", name, Preset::VARIANTS));
         let preset = preset.transpose()?;
         Ok(Self {
             preset,

@@ -13,21 +13,22 @@ use strum::VariantNames;
 
 use super::{FITS, UNKNOWN};
 use crate::cli;
+use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
 use crate::model_source::{self, AnyModel};
 use crate::output;
 use crate::progress::Progress;
 use crate::records;
-use crate::report::JobInfo;
 use crate::resolve::{self, Batch};
 use crate::step::STEPS;
 use crate::user_error::UserError;
+use crate::values;
 
 /// Runs the command.
 pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
-    let timeout = resolve::seconds("--timeout", &raw.timeout)?;
+    let timeout = values::seconds("--timeout", &raw.timeout)?;
     if raw.list {
         let found = measure::list(timeout)?;
         output::write(&found, &raw.output)?;
@@ -77,7 +78,7 @@ impl Verification {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         let device = raw.device.parse()?;
-        let tuning = resolve::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
+        let tuning = values::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
         let driver = device::driver(raw, device)?;
         let Some(model) = &raw.model else {
             return Err(UserError::new("verify needs a model").into());

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CallPosition, Ended, Refusal, Usage};
-use crate::report::GpuName;
+use crate::job_info::GpuName;
 
 /// What a program took of cards that do not exist.
 #[derive(Clone, Debug, JsonSchema, Serialize)]

@@ -3,36 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use estimator::Bytes;
-use model_zoo::WeightTensor;
-use safetensors::Dtype;
-
-use super::header;
+use super::header::{self, StoredTensor};
 use super::model_files::unreadable;
 use crate::user_error::UserError;
-
-/// A tensor of a weights file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredTensor {
-    /// Its name.
-    pub name: String,
-    /// The type of its elements.
-    pub dtype: Dtype,
-    /// Its shape.
-    pub shape: Vec<usize>,
-}
-
-impl StoredTensor {
-    /// Elements in it; a header that was read has no more than 64 bits can count.
-    pub fn elements(&self) -> u64 {
-        self.shape.iter().map(|&side| side as u64).product()
-    }
-
-    /// Bytes of them in the file.
-    pub fn bytes(&self) -> Bytes {
-        Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)
-    }
-}
+use estimator::Bytes;
+use model_zoo::WeightTensor;
 
 /// Tensors, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

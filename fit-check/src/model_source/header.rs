@@ -10,10 +10,11 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
+use estimator::Bytes;
+use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::checkpoint::StoredTensor;
 use super::model_files::{open, unreadable};
 use crate::user_error::UserError;
 
@@ -26,6 +27,29 @@ pub(super) const MOST_TENSORS: usize = 1 << 17;
 
 /// Bytes that give the length of the header.
 const PREFIX: u64 = 8;
+
+/// A tensor of a weights file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTensor {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its shape.
+    pub shape: Vec<usize>,
+}
+
+impl StoredTensor {
+    /// Elements in it; a header that was read has no more than 64 bits can count.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().map(|&side| side as u64).product()
+    }
+
+    /// Bytes of them in the file.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)
+    }
+}
 
 /// The tensors of the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<StoredTensor>, UserError> {

@@ -6,7 +6,8 @@ use model_zoo::BaseFormat;
 use super::comparison::lines;
 use super::terminal::{BAD, GOOD, TITLE, grouped, styled};
 use crate::input_options::SIZES;
-use crate::report::{JobInfo, Verdict};
+use crate::job_info::JobInfo;
+use crate::report::Verdict;
 
 /// `resnet-50, batch 32, 3x224x224, fp32, adam`
 pub(crate) fn headline(asked: &JobInfo) -> String {

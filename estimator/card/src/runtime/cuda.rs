@@ -1,4 +1,4 @@
-//! CubeCL's CUDA runtime, as a simulated card has it.
+//! The rules of CubeCL's CUDA runtime for a simulated card.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::storage::MemoryBudget;
 #[derive(Debug)]
 pub(super) struct Cuda;
 
-/// `mem_alignment` of `src/runtime.rs`.
+/// Alignment of buffers in bytes: `mem_alignment` of `src/runtime.rs`.
 const ALIGNMENT: u64 = 512;
 
 impl RuntimeRules for Cuda {
@@ -125,14 +125,14 @@ impl RuntimeRules for Cuda {
     }
 }
 
-/// Whether a CUDA card has tensor cores: some of one compute capability have none.
+/// Whether a CUDA card has tensor cores; some cards of the same compute capability have none.
 pub(crate) fn has_matrix_units(card: &CardSpec) -> bool {
     CudaArchitecture::has_tensor_cores(card.compute_capability, &card.name)
 }
 
-/// `DeviceService::init` of `cubecl-cuda` 0.11.3, `src/runtime.rs`, for a card of this
-/// compute capability, narrowed to what its default compiler lowers
-/// (`restrict_features` of `cubecl-llvm` 0.11.3, `src/shared/lowered_features.rs`).
+/// The properties that `DeviceService::init` of `cubecl-cuda` 0.11.3, `src/runtime.rs`, registers for a card
+/// of this compute capability, narrowed to what its default compiler lowers (`restrict_features` of
+/// `cubecl-llvm` 0.11.3, `src/shared/lowered_features.rs`).
 fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperties {
     let version = card.compute_capability;
     let arch = CudaArchitecture {
@@ -229,8 +229,8 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
     properties
 }
 
-/// `keep_nvptx_matrix_forms` and `restrict_common` of `cubecl-llvm` 0.11.3. That crate links
-/// LLVM, so its rules are repeated here.
+/// Applies `keep_nvptx_matrix_forms` and `restrict_common` of `cubecl-llvm` 0.11.3. That crate links LLVM, so
+/// this function repeats its rules.
 fn keep_what_llvm_lowers(properties: &mut DeviceProperties) {
     let half = ElemType::Float(FloatKind::F16);
     let bf16 = ElemType::Float(FloatKind::BF16);
@@ -266,8 +266,8 @@ fn keep_what_llvm_lowers(properties: &mut DeviceProperties) {
     }
 }
 
-/// Most bytes of shared memory that a block may opt in to: CUDA C++ Programming Guide,
-/// "Technical Specifications per Compute Capability", maximum per thread block.
+/// The most bytes of shared memory that a block may opt in to: CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability", maximum per thread block.
 pub(crate) fn shared_memory(version: u32) -> usize {
     let kib = match version {
         ..70 => 48,

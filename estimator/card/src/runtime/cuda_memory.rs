@@ -1,9 +1,8 @@
-//! A card driven as CubeCL's CUDA runtime drives one.
+//! The memory of a card under CubeCL's CUDA runtime.
 //!
-//! `cubecl-cuda` 0.11.3 (`src/compute/{server,stream,driver}.rs`) drives the shared
-//! [`Command`] with a [`Driver`] of four device calls. So does this, with a driver
-//! that does nothing: rounding, pages, reuse, deferred frees, relocation and the
-//! reclaim-and-retry of a full card are CubeCL's own.
+//! `cubecl-cuda` 0.11.3 (`src/compute/{server,stream,driver}.rs`) drives the shared [`Command`] with a
+//! [`Driver`] of four device calls. This module does the same with a driver that does nothing: rounding,
+//! pages, reuse, deferred frees, relocation and the reclaim-and-retry of a full card are CubeCL's own code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use cubecl_server::stream::{EventStreamBackend, MultiStream, StreamCapture, Stre
 use crate::memory::{CardMemory, MetadataBuffer};
 use crate::storage::{MemoryBudget, Return, VirtualStorage};
 
-/// Nothing runs, so nothing has to be waited for.
+/// A fence that never waits, since nothing runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoFence;
 
@@ -42,7 +41,7 @@ impl drop_queue::Fence for NoFence {
     }
 }
 
-/// The state of one stream: that of `Stream` in `cubecl-cuda`'s `stream.rs`.
+/// The state of one stream, like `Stream` in `cubecl-cuda`'s `stream.rs`.
 #[derive(Debug)]
 pub(crate) struct CudaStream {
     device: MemoryManagement<VirtualStorage>,
@@ -101,7 +100,7 @@ impl DeviceStream for CudaStream {
     }
 }
 
-/// Makes streams: `CudaStreamBackend` in `cubecl-cuda`'s `stream.rs`.
+/// Creates streams, like `CudaStreamBackend` in `cubecl-cuda`'s `stream.rs`.
 #[derive(Debug)]
 pub(crate) struct CudaStreams {
     budget: Arc<MemoryBudget>,
@@ -120,7 +119,7 @@ impl EventStreamBackend for CudaStreams {
             self.properties.alignment,
             Return::OnFlush,
         );
-        // The host's memory is not the card's: it has a ledger of its own.
+        // Host memory is not part of the card's budget: it has one of its own.
         let host = VirtualStorage::new(
             MemoryBudget::new(None),
             PINNED_MEMORY_ALIGNMENT as u64,
@@ -170,7 +169,7 @@ impl EventStreamBackend for CudaStreams {
     }
 }
 
-/// The device calls, none of which does anything.
+/// A driver whose device calls do nothing.
 struct NoDriver;
 
 impl Driver for NoDriver {
@@ -290,7 +289,7 @@ impl CardMemory for CudaMemory {
         }
     }
 
-    /// `info_buffer` of `cubecl-cuda`'s `server.rs`.
+    /// Like `info_buffer` of `cubecl-cuda`'s `server.rs`.
     fn launch(
         &mut self,
         metadata: &[u64],
@@ -322,10 +321,10 @@ impl CardMemory for CudaMemory {
         })
     }
 
-    /// Staging is host memory.
+    /// Does nothing: staging uses host memory.
     fn write(&mut self, _stream: StreamId) {}
 
-    /// Staging is host memory.
+    /// Does nothing: staging uses host memory.
     fn read(&mut self, _bytes: &[u64], _stream: StreamId) -> Result<(), IoError> {
         Ok(())
     }
@@ -339,7 +338,7 @@ impl CardMemory for CudaMemory {
     }
 
     fn cleanup(&mut self, stream: StreamId) {
-        // It refuses only while a graph is recorded, and a card has none.
+        // CubeCL refuses only while it records a graph, and a simulated card has none.
         let _ = self.command(stream, |command| command.memory_cleanup());
     }
 

@@ -1,5 +1,5 @@
-//! CubeCL's wgpu runtime, as a simulated card has it: with kernels in WGSL, and with kernels in
-//! SPIR-V on Vulkan.
+//! The rules of CubeCL's wgpu runtime for a simulated card: with kernels in WGSL, and with kernels in SPIR-V
+//! on Vulkan.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ use crate::storage::MemoryBudget;
 /// CubeCL's wgpu runtime: `cubecl-wgpu` 0.11.3.
 #[derive(Debug)]
 pub(super) enum Wgpu {
-    /// With kernels in WGSL.
+    /// The runtime with kernels in WGSL.
     Wgsl,
-    /// With kernels in SPIR-V, on Vulkan.
+    /// The runtime with kernels in SPIR-V, on Vulkan.
     Spirv,
 }
 
@@ -94,7 +94,7 @@ impl RuntimeRules for Wgpu {
         true
     }
 
-    /// `sync` of `src/compute/server.rs` runs and submits what waits in the scheduler.
+    /// `sync` of `src/compute/server.rs` runs and submits the scheduler's queued tasks.
     fn submits_on_sync(&self) -> bool {
         true
     }
@@ -106,15 +106,15 @@ impl RuntimeRules for Wgpu {
 
     fn bool_bytes(&self) -> usize {
         match self {
-            // WGSL has no bytes.
+            // WGSL has no one-byte type.
             Self::Wgsl => 4,
             Self::Spirv => 1,
         }
     }
 }
 
-/// Where no real device is known: subgroups of 32 and 16-bit floats, and the limits that
-/// NVIDIA's Vulkan driver states.
+/// The limits of a card without the description of a real device: subgroups of 32, 16-bit floats, and the
+/// limits that NVIDIA's Vulkan driver states.
 const ADAPTER: Shaders = Shaders {
     plane_size_min: 32,
     plane_size_max: 32,
@@ -128,8 +128,8 @@ const ADAPTER: Shaders = Shaders {
     float_atomics: false,
 };
 
-/// `try_create_server` of `cubecl-wgpu` 0.11.3, `src/runtime.rs`, and `register_types` of its
-/// `src/backend/wgsl.rs`.
+/// The properties that `try_create_server` of `cubecl-wgpu` 0.11.3, `src/runtime.rs`, and `register_types` of
+/// its `src/backend/wgsl.rs` register.
 fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperties {
     let shaders = card.shaders.unwrap_or(ADAPTER);
     let hardware = HardwareProperties {
@@ -189,8 +189,8 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
     properties
 }
 
-/// What `src/backend/vulkan.rs` adds for SPIR-V and matters to memory: bfloat16, and small integers,
-/// for which burn stores a bool in one byte.
+/// Adds what `src/backend/vulkan.rs` registers for SPIR-V and matters to memory: bfloat16, and small
+/// integers, with which burn stores a bool in one byte.
 fn register_spirv_types(properties: &mut DeviceProperties) {
     for ty in [
         ElemType::Float(FloatKind::BF16),

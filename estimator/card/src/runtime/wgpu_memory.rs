@@ -1,9 +1,9 @@
-//! A card driven as CubeCL's wgpu runtime drives one.
+//! The memory of a card under CubeCL's wgpu runtime.
 //!
-//! `cubecl-wgpu` 0.11.3 keeps, for each stream, a main memory and two of its own, for
-//! reads and for launches (`src/compute/mem_manager.rs`); tasks wait in a scheduler
-//! until enough of them are there (`src/compute/{schedule,stream,server}.rs`). The
-//! scheduler, the memories and the relocation here are CubeCL's own.
+//! `cubecl-wgpu` 0.11.3 keeps three memories for each stream: the main one, one for reads and one for
+//! launches (`src/compute/mem_manager.rs`). Tasks wait in a scheduler until there are enough of them
+//! (`src/compute/{schedule,stream,server}.rs`). The scheduler, the memories and the relocation here are
+//! CubeCL's own code.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ const CACHED_METADATA: (usize, usize) = (512, 2048);
 /// `wgpu::COPY_BUFFER_ALIGNMENT`: the alignment of staging buffers.
 const COPY_ALIGNMENT: u64 = 4;
 
-/// What waits in the scheduler.
+/// A task in the scheduler's queue.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// A launch with this metadata.
@@ -48,7 +48,7 @@ pub(crate) enum Task {
     Write,
 }
 
-/// One stream: `WgpuStream` in `cubecl-wgpu`'s `stream.rs`.
+/// The state of one stream, like `WgpuStream` in `cubecl-wgpu`'s `stream.rs`.
 #[derive(Debug)]
 pub(crate) struct WgpuStream {
     main: MemoryManagement<VirtualStorage>,
@@ -61,7 +61,7 @@ pub(crate) struct WgpuStream {
 }
 
 impl WgpuStream {
-    /// `info_uniform` and `reserve_uniform`.
+    /// Like `info_uniform` and `reserve_uniform` of `cubecl-wgpu`.
     fn launch(&mut self, metadata: Vec<u64>, failures: &mut ErrorGraph) {
         let bytes = size_of_val(metadata.as_slice());
         let cached = self.metadata.should_cache(bytes);
@@ -69,8 +69,8 @@ impl WgpuStream {
             let uniform = self
                 .uniforms
                 .reserve(bytes as u64, PageUpdate::Allow, failures);
-            // The real one panics where it cannot have its uniform; the allocation
-            // that filled the card is the one to report.
+            // The real runtime panics if it cannot reserve a uniform; the failure to report is the allocation
+            // that filled the card.
             if let Ok(uniform) = uniform {
                 self.queued.push(uniform.clone());
                 if cached {
@@ -106,7 +106,7 @@ impl StreamMemory for WgpuStream {
     }
 }
 
-/// Copies that have nothing to copy.
+/// A copy queue that copies nothing.
 struct NoCopies;
 
 impl CopyQueue<VirtualStorage> for NoCopies {
@@ -152,7 +152,7 @@ impl RelocatableStream for WgpuStream {
     }
 }
 
-/// Makes streams.
+/// Creates the streams of a card.
 #[derive(Debug)]
 pub(crate) struct WgpuStreams {
     budget: Arc<MemoryBudget>,
@@ -233,7 +233,7 @@ impl SchedulerStreamBackend for WgpuStreams {
     }
 }
 
-/// The memory of a card behind wgpu.
+/// The memory of a card that wgpu drives.
 #[derive(Debug)]
 pub(crate) struct WgpuMemory {
     scheduler: SchedulerMultiStream<WgpuStreams>,
@@ -262,8 +262,8 @@ impl WgpuMemory {
 }
 
 impl CardMemory for WgpuMemory {
-    /// `initialize_memory` of `cubecl-wgpu`'s `server.rs`: it relocates when that is
-    /// wanted, but does not try again where the card is full.
+    /// Like `initialize_memory` of `cubecl-wgpu`'s `server.rs`: it relocates when CubeCL asks for that, but
+    /// does not retry on a full card.
     fn allocate(
         &mut self,
         memory: ManagedMemoryHandle,
@@ -287,7 +287,7 @@ impl CardMemory for WgpuMemory {
     ) -> Result<Option<MetadataBuffer>, IoError> {
         let task = Task::Launch(metadata.to_vec());
         self.scheduler.register(stream, task, &[stream]);
-        // Uniforms are in a memory of their own, beside the buffers.
+        // Uniforms have a memory of their own, apart from the buffers.
         Ok(None)
     }
 
@@ -315,7 +315,7 @@ impl CardMemory for WgpuMemory {
     fn cleanup(&mut self, stream: StreamId) {
         self.scheduler.execute_streams(vec![stream]);
         self.scheduler.stream(&stream).metadata.clear_unpinned();
-        // It refuses only while a graph is recorded, and a card has none.
+        // CubeCL refuses only while it records a graph, and a simulated card has none.
         let _ = self.scheduler.relocating(stream).reclaim();
     }
 

@@ -6,8 +6,8 @@ use super::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, SUCCESS, Status, dri
 use crate::config::CardConfig;
 use crate::driver::{Card, Driver};
 
-/// CUDA 13.0, the version for whose driver `cuda_build.md`'s programs are built: kernels are compiled
-/// to the PTX that a driver of this version loads.
+/// CUDA 13.0, the version that the programs of `docs/cuda_build.md` are built for: their kernels are compiled
+/// to PTX that a driver of this version loads.
 const VERSION: i32 = 13_000;
 
 fn card(driver: &'static Driver, device: i32) -> Option<&'static Card> {
@@ -24,7 +24,7 @@ pub extern "C" fn cuInit(_flags: c_uint) -> Status {
 /// `version` is null or a place for an `i32`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> Status {
-    // SAFETY: the caller answers for `version`.
+    // SAFETY: the caller guarantees a valid `version`.
     driver(|_| unsafe { put(version, VERSION) })
 }
 
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> Status {
 /// `count` is null or a place for an `i32`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> Status {
-    // SAFETY: the caller answers for `count`.
+    // SAFETY: the caller guarantees a valid `count`.
     driver(|driver| unsafe { put(count, driver.cards.len() as i32) })
 }
 
@@ -43,13 +43,13 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> Status {
     driver(|driver| match card(driver, ordinal) {
-        // SAFETY: the caller answers for `device`.
+        // SAFETY: the caller guarantees a valid `device`.
         Some(_) => unsafe { put(device, ordinal) },
         None => INVALID_DEVICE,
     })
 }
 
-/// Writes `text` and a zero into the `size` bytes at `place`, cut to what there is room for.
+/// Writes `text` and a terminating zero into the `size` bytes at `place`, cut to fit.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ unsafe fn put_text(place: *mut c_char, size: i32, text: &str) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, size: i32, device: i32) -> Status {
     driver(|driver| match card(driver, device) {
-        // SAFETY: the caller answers for `name`.
+        // SAFETY: the caller guarantees a valid `name`.
         Some(card) => unsafe { put_text(name, size, &card.config.name) },
         None => INVALID_DEVICE,
     })
@@ -98,14 +98,14 @@ pub unsafe extern "C" fn cuDeviceGetPCIBusId(
     device: i32,
 ) -> Status {
     driver(|driver| match card(driver, device) {
-        // SAFETY: the caller answers for `bus_id`.
+        // SAFETY: the caller guarantees a valid `bus_id`.
         Some(_) => unsafe { put_text(bus_id, size, &format!("0000:{:02x}:00.0", device + 1)) },
         None => INVALID_DEVICE,
     })
 }
 
-/// `CUuuid`: 16 bytes. That of a card is zero but for the last, its number from 1 on, so that
-/// nobody takes it for that of a card which exists.
+/// `CUuuid`: 16 bytes. All are zero but the last, the card's number from 1 on, so that nobody takes it for
+/// the UUID of a real card.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) ->
         Some(_) => {
             let mut bytes = [0; 16];
             bytes[15] = (device + 1) as u8;
-            // SAFETY: the caller answers for `uuid`.
+            // SAFETY: the caller guarantees a valid `uuid`.
             unsafe { put(uuid, bytes) }
         }
         None => INVALID_DEVICE,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) ->
 
 /// # Safety
 ///
-/// As [`cuDeviceGetUuid_v2`].
+/// The same as for [`cuDeviceGetUuid_v2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32) -> Status {
     // SAFETY: the same interface.
@@ -138,15 +138,15 @@ pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32) -> St
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> Status {
     driver(|driver| match card(driver, device) {
-        // SAFETY: the caller answers for `bytes`.
+        // SAFETY: the caller guarantees a valid `bytes`.
         Some(card) => unsafe { put(bytes, card.config.total_bytes as usize) },
         None => INVALID_DEVICE,
     })
 }
 
-/// The value of `CUdevice_attribute` number `attribute`, for those that CubeCL's runtime asks.
-/// Where the card does not say, it is that of the table "Technical Specifications per Compute
-/// Capability" in the CUDA C++ Programming Guide, which is the same for all from 5.0 on.
+/// The value of `CUdevice_attribute` number `attribute`, for those that CubeCL's runtime asks for. What
+/// `card` does not state comes from the table "Technical Specifications per Compute Capability" in the CUDA
+/// C++ Programming Guide, where it is the same for all from 5.0 on.
 fn attribute_of(card: &CardConfig, attribute: i32) -> Option<i32> {
     Some(match attribute {
         // Threads per block; the largest block.
@@ -162,8 +162,8 @@ fn attribute_of(card: &CardConfig, attribute: i32) -> Option<i32> {
         10 => 32,
         12 => 64 << 10,
         16 => card.multiprocessors as i32,
-        // The device can copy while it computes; it is no part of the host's chipset; it maps
-        // host memory; any number of contexts; addresses are one space.
+        // The device can copy while it computes (15), maps host memory (19) and has unified addresses (41).
+        // It is not integrated into the host's chipset (18) and allows any number of contexts (20).
         15 | 19 | 41 => 1,
         18 | 20 => 0,
         75 => (card.compute_capability / 10) as i32,
@@ -189,14 +189,14 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
             return INVALID_DEVICE;
         };
         match attribute_of(&card.config, attribute) {
-            // SAFETY: the caller answers for `value`.
+            // SAFETY: the caller guarantees a valid `value`.
             Some(number) => unsafe { put(value, number) },
             None => INVALID_VALUE,
         }
     })
 }
 
-/// A context is the number of its card, from 1 on: null is no context.
+/// The context of a card: the card's number, from 1 on, since null is no context.
 fn context(card: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(card + 1)
 }
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut *mut c_void, devic
     driver(|driver| match card(driver, device) {
         Some(_) => {
             driver.retain(device as usize);
-            // SAFETY: the caller answers for `place`.
+            // SAFETY: the caller guarantees a valid `place`.
             unsafe { put(place, context(device as usize)) }
         }
         None => INVALID_DEVICE,
@@ -239,7 +239,7 @@ pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut *mut c_void) -> Status {
     let current = Driver::current().map_or(std::ptr::null_mut(), context);
-    // SAFETY: the caller answers for `place`.
+    // SAFETY: the caller guarantees a valid `place`.
     driver(|_| unsafe { put(place, current) })
 }
 
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> Status {
     driver(|_| match Driver::current() {
-        // SAFETY: the caller answers for `device`.
+        // SAFETY: the caller guarantees a valid `device`.
         Some(card) => unsafe { put(device, card as i32) },
         None => INVALID_CONTEXT,
     })
@@ -263,8 +263,7 @@ pub extern "C" fn cuCtxSynchronize() -> Status {
     })
 }
 
-/// Streams have no priorities: both ends of the range are 0, as the documentation has it for such
-/// devices.
+/// Streams have no priorities: both ends of the range are 0, as documented for such devices.
 ///
 /// # Safety
 ///
@@ -277,7 +276,7 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
     driver(|_| {
         for place in [least, greatest] {
             if !place.is_null() {
-                // SAFETY: the caller answers for both places.
+                // SAFETY: the caller guarantees two valid places.
                 unsafe { place.write(0) };
             }
         }

@@ -1,4 +1,4 @@
-//! The names of results.
+//! The names and descriptions of results.
 
 use std::ffi::{CStr, c_char};
 
@@ -27,7 +27,7 @@ fn name(status: Status) -> Option<(&'static CStr, &'static CStr)> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(status: Status, text: *mut *const c_char) -> Status {
     match name(status) {
-        // SAFETY: the caller answers for `text`.
+        // SAFETY: the caller guarantees a valid `text`.
         Some((name, _)) => unsafe { put(text, name.as_ptr()) },
         None => INVALID_VALUE,
     }
@@ -35,11 +35,11 @@ pub unsafe extern "C" fn cuGetErrorName(status: Status, text: *mut *const c_char
 
 /// # Safety
 ///
-/// As [`cuGetErrorName`].
+/// The same as for [`cuGetErrorName`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(status: Status, text: *mut *const c_char) -> Status {
     match name(status) {
-        // SAFETY: the caller answers for `text`.
+        // SAFETY: the caller guarantees a valid `text`.
         Some((_, meaning)) => unsafe { put(text, meaning.as_ptr()) },
         None => INVALID_VALUE,
     }

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut DevicePointer, bytes: usize) 
             return INVALID_VALUE;
         }
         match driver.allocate(card, bytes as u64) {
-            // SAFETY: the caller answers for `place`.
+            // SAFETY: the caller guarantees a valid `place`.
             Ok(address) => unsafe { put(place, address) },
             Err(OutOfMemory) => OUT_OF_MEMORY,
         }
@@ -42,7 +42,7 @@ pub extern "C" fn cuMemFree_v2(address: DevicePointer) -> Status {
 
 /// # Safety
 ///
-/// As [`cuMemAlloc_v2`].
+/// The same as for [`cuMemAlloc_v2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(
     place: *mut DevicePointer,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
             return INVALID_CONTEXT;
         };
         let memory = driver.memory(card);
-        // SAFETY: the caller answers for both places.
+        // SAFETY: the caller guarantees two valid places.
         match unsafe { put(free, memory.free() as usize) } {
             // SAFETY: as above.
             SUCCESS => unsafe { put(total, memory.total() as usize) },
@@ -77,10 +77,10 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
     })
 }
 
-/// Blocks of host memory that were given out, with their sizes.
+/// Allocated blocks of host memory, with their sizes.
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
-/// Alignment of host memory: that of a page of the system.
+/// Alignment of host memory in bytes: the page size of the system.
 const PAGE: usize = 4096;
 
 /// # Safety
@@ -99,14 +99,14 @@ pub unsafe extern "C" fn cuMemAllocHost_v2(place: *mut *mut c_void, bytes: usize
         }
         let mut blocks = HOST.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.insert(block.addr(), layout);
-        // SAFETY: the caller answers for `place`.
+        // SAFETY: the caller guarantees a valid `place`.
         unsafe { put(place, block.cast()) }
     })
 }
 
 /// # Safety
 ///
-/// As [`cuMemAllocHost_v2`].
+/// The same as for [`cuMemAllocHost_v2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(
     place: *mut *mut c_void,
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn cuMemFreeHost(block: *mut c_void) -> Status {
     })
 }
 
-/// What is written to the device goes nowhere.
+/// Drops the data: a simulated card stores none.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyHtoDAsync_v2(
     _to: DevicePointer,
@@ -145,7 +145,7 @@ pub extern "C" fn cuMemcpyHtoDAsync_v2(
     driver(|_| SUCCESS)
 }
 
-/// What is written to the device goes nowhere.
+/// Drops the data: a simulated card stores none.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyHtoD_v2(
     _to: DevicePointer,
@@ -155,7 +155,7 @@ pub extern "C" fn cuMemcpyHtoD_v2(
     driver(|_| SUCCESS)
 }
 
-/// Every value that is read is zero.
+/// Writes zeros: a simulated card stores no data.
 ///
 /// # Safety
 ///
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2(
             return INVALID_VALUE;
         }
         if bytes > 0 {
-            // SAFETY: not null, and the caller says that there is room.
+            // SAFETY: `to` is not null, and the caller guarantees that there is room.
             unsafe { to.cast::<u8>().write_bytes(0, bytes) };
         }
         SUCCESS
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2(
 
 /// # Safety
 ///
-/// As [`cuMemcpyDtoH_v2`].
+/// The same as for [`cuMemcpyDtoH_v2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: *mut c_void,
@@ -227,15 +227,15 @@ pub struct Copy2d {
 /// `CU_MEMORYTYPE_HOST`.
 const ON_THE_HOST: c_uint = 1;
 
-/// A copy of rows: what is read from the device is zero, what is written to it goes nowhere.
+/// Copies rows: a read from the device returns zeros, a write to the device drops the data.
 ///
 /// # Safety
 ///
-/// `copy` is null or describes a copy; what it says is the host's target has room for its rows.
+/// `copy` is null or describes a copy; a target on the host that it names has room for its rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(copy: *const Copy2d, _stream: *mut c_void) -> Status {
     driver(|driver| {
-        // SAFETY: the caller answers for `copy`.
+        // SAFETY: the caller guarantees a valid `copy`.
         let Some(copy) = (unsafe { copy.as_ref() }) else {
             return INVALID_VALUE;
         };

@@ -6,7 +6,7 @@ use super::stream::clock_of;
 use super::{INVALID_VALUE, SUCCESS, Status, driver, put};
 use crate::kernel::Kernel;
 
-/// A module that was loaded: its code.
+/// The code of a loaded module.
 struct Module {
     ptx: String,
 }
@@ -22,12 +22,12 @@ pub unsafe extern "C" fn cuModuleLoadData(place: *mut *mut c_void, image: *const
         if image.is_null() || place.is_null() {
             return INVALID_VALUE;
         }
-        // SAFETY: the documentation has images be PTX that ends with a zero, cubin or fatbin; of the
-        // latter, which nothing here loads, this reads up to their first zero.
+        // SAFETY: by the documentation, an image is PTX that ends with a zero, a cubin or a fatbin; of the
+        // last two, which nothing here loads, this reads up to the first zero.
         let text = unsafe { CStr::from_ptr(image.cast()) };
         let ptx = text.to_string_lossy().into_owned();
         let module = Box::into_raw(Box::new(Module { ptx }));
-        // SAFETY: the caller answers for `place`.
+        // SAFETY: the caller guarantees a valid `place`.
         unsafe { put(place, module.cast()) }
     })
 }
@@ -53,10 +53,10 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         }
         // SAFETY: modules are given out by `cuModuleLoadData` alone, and never freed.
         let module = unsafe { &*module.cast::<Module>() };
-        // SAFETY: the caller answers for `name`.
+        // SAFETY: the caller guarantees a valid `name`.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let kernel = Box::into_raw(Box::new(Kernel::new(&name, &module.ptx)));
-        // SAFETY: the caller answers for `place`.
+        // SAFETY: the caller guarantees a valid `place`.
         unsafe { put(place, kernel.cast()) }
     })
 }
@@ -66,7 +66,7 @@ pub extern "C" fn cuFuncSetAttribute(_function: *mut c_void, _name: i32, _value:
     driver(|_| SUCCESS)
 }
 
-/// A launch takes time on its stream's clock, and does nothing.
+/// Advances the clock of `stream` by the time of the launch, and runs nothing.
 ///
 /// # Safety
 ///
@@ -92,38 +92,37 @@ pub unsafe extern "C" fn cuLaunchKernel(
             return INVALID_VALUE;
         };
         let time = driver.launch(kernel);
-        // SAFETY: the caller answers for `stream`.
+        // SAFETY: the caller guarantees a valid `stream`.
         unsafe { clock_of(stream) }.advance(time);
         SUCCESS
     })
 }
 
-/// Tensor maps are descriptions that kernels read, and none runs.
+/// Writes zeros: only kernels read tensor maps, and none runs.
 ///
 /// # Safety
 ///
-/// As documented: the map is a place for 128 bytes.
+/// `map` is null or a place for 128 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTensorMapEncodeTiled(map: *mut [u64; 16]) -> Status {
-    // SAFETY: the caller answers for `map`; the other arguments, which the interface passes as well, are
-    // not read.
+    // SAFETY: the caller guarantees a valid `map`; the interface's other arguments are not read.
     driver(|_| unsafe { put(map, [0; 16]) })
 }
 
 /// # Safety
 ///
-/// As [`cuTensorMapEncodeTiled`].
+/// The same as for [`cuTensorMapEncodeTiled`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTensorMapEncodeIm2col(map: *mut [u64; 16]) -> Status {
-    // SAFETY: as there.
+    // SAFETY: as in [`cuTensorMapEncodeTiled`].
     driver(|_| unsafe { put(map, [0; 16]) })
 }
 
 /// # Safety
 ///
-/// As [`cuTensorMapEncodeTiled`].
+/// The same as for [`cuTensorMapEncodeTiled`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(map: *mut [u64; 16]) -> Status {
-    // SAFETY: as there.
+    // SAFETY: as in [`cuTensorMapEncodeTiled`].
     driver(|_| unsafe { put(map, [0; 16]) })
 }

@@ -5,23 +5,23 @@ use std::ffi::{c_uint, c_void};
 use super::{INVALID_VALUE, SUCCESS, Status, driver, put};
 use crate::clock::{EventTime, StreamClock};
 
-/// The clock of the stream without a handle.
+/// The clock of the default streams.
 static DEFAULT_STREAM: StreamClock = StreamClock::new();
 
-/// The handles below this are the default streams of the interface (`CU_STREAM_LEGACY`,
-/// `CU_STREAM_PER_THREAD`), which share a clock here.
+/// Handles below this are the default streams of the interface (`CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`),
+/// which share a clock here.
 const FIRST_HANDLE: usize = 3;
 
 /// The clock of `stream`.
 ///
 /// # Safety
 ///
-/// `stream` is that of a default stream, or was created and not destroyed.
+/// `stream` is a default stream, or was created and not destroyed.
 pub(super) unsafe fn clock_of<'a>(stream: *mut c_void) -> &'a StreamClock {
     match stream.addr() < FIRST_HANDLE {
         true => &DEFAULT_STREAM,
-        // SAFETY: every other handle is a box that `cuStreamCreate` leaked; the caller says that it
-        // is there still.
+        // SAFETY: every other handle is a box that `cuStreamCreate` leaked; the caller guarantees that it
+        // still exists.
         false => unsafe { &*stream.cast::<StreamClock>() },
     }
 }
@@ -32,13 +32,13 @@ pub(super) unsafe fn clock_of<'a>(stream: *mut c_void) -> &'a StreamClock {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(place: *mut *mut c_void, _flags: c_uint) -> Status {
     let stream = Box::into_raw(Box::new(StreamClock::new()));
-    // SAFETY: the caller answers for `place`.
+    // SAFETY: the caller guarantees a valid `place`.
     driver(|_| unsafe { put(place, stream.cast()) })
 }
 
 /// # Safety
 ///
-/// As [`cuStreamCreate`].
+/// The same as for [`cuStreamCreate`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreateWithPriority(
     place: *mut *mut c_void,
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> Status {
         if stream.addr() < FIRST_HANDLE {
             return INVALID_VALUE;
         }
-        // SAFETY: a box that `cuStreamCreate` leaked, and the caller gives up.
+        // SAFETY: `cuStreamCreate` leaked this box, and the caller gives it up.
         drop(unsafe { Box::from_raw(stream.cast::<StreamClock>()) });
         SUCCESS
     })
@@ -93,7 +93,7 @@ pub extern "C" fn cuStreamWaitEvent(
 /// `status` is null or a place for an `i32`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(_stream: *mut c_void, status: *mut i32) -> Status {
-    // SAFETY: the caller answers for `status`.
+    // SAFETY: the caller guarantees a valid `status`.
     driver(|_| unsafe { put(status, 0) })
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn cuStreamIsCapturing(_stream: *mut c_void, status: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(place: *mut *mut c_void, _flags: c_uint) -> Status {
     let event = Box::into_raw(Box::new(EventTime::default()));
-    // SAFETY: the caller answers for `place`.
+    // SAFETY: the caller guarantees a valid `place`.
     driver(|_| unsafe { put(place, event.cast()) })
 }
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> Status {
         if event.is_null() {
             return INVALID_VALUE;
         }
-        // SAFETY: a box that `cuEventCreate` leaked, and the caller gives up.
+        // SAFETY: `cuEventCreate` leaked this box, and the caller gives it up.
         drop(unsafe { Box::from_raw(event.cast::<EventTime>()) });
         SUCCESS
     })
@@ -124,15 +124,15 @@ pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> Status {
 
 /// # Safety
 ///
-/// `event` is null or was created and not destroyed; so `stream`.
+/// `event` is null or was created and not destroyed; the same holds for `stream`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> Status {
     driver(|_| {
-        // SAFETY: events are given out by `cuEventCreate` alone; the caller says that it is there.
+        // SAFETY: only `cuEventCreate` gives out events; the caller guarantees that it exists.
         let Some(event) = (unsafe { event.cast::<EventTime>().as_ref() }) else {
             return INVALID_VALUE;
         };
-        // SAFETY: the caller answers for `stream`.
+        // SAFETY: the caller guarantees a valid `stream`.
         event.record(unsafe { clock_of(stream) });
         SUCCESS
     })
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
     end: *mut c_void,
 ) -> Status {
     driver(|_| {
-        // SAFETY: events are given out by `cuEventCreate` alone; the caller says that they are there.
+        // SAFETY: only `cuEventCreate` gives out events; the caller guarantees that they exist.
         let events = unsafe {
             (
                 start.cast::<EventTime>().as_ref(),
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
             )
         };
         match events {
-            // SAFETY: the caller answers for `milliseconds`.
+            // SAFETY: the caller guarantees a valid `milliseconds`.
             (Some(start), Some(end)) => unsafe { put(milliseconds, end.since(start)) },
             _ => INVALID_VALUE,
         }
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
 
 /// # Safety
 ///
-/// As [`cuEventElapsedTime_v2`].
+/// The same as for [`cuEventElapsedTime_v2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(
     milliseconds: *mut f32,

@@ -7,8 +7,8 @@ use estimator::{Bytes, DeviceSpec, Gpu, Runtime};
 use crate::cli;
 use crate::counting_driver::CountingDriver;
 use crate::measure::{DeviceName, Opened, Setup};
-use crate::resolve;
 use crate::user_error::UserError;
+use crate::values;
 
 /// The driver under CUDA's runtime.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) enum Driver {
 ///
 /// Nothing says how much it is.
 pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, UserError> {
-    let budget = raw.memory.as_deref().map(resolve::memory).transpose()?;
+    let budget = raw.memory.as_deref().map(values::memory).transpose()?;
     if raw.max_batch && budget.is_none() && raw.gpu.is_none() {
         return Err(UserError::new(
             "--max-batch needs to know how much memory there is for the job",
