@@ -4,7 +4,7 @@
 #
 #   .ci/gpu_records.sh OUT [SECONDS]
 #
-# OUT/records.jsonl and OUT/largest_batches.jsonl are lines for fit-check/data; OUT/choices.log is what
+# OUT/records.jsonl and OUT/largest_batches.jsonl are lines for docs/data; OUT/choices.log is what
 # burn's tuner chose, OUT/log what was said. FIT_CHECK_DRIVER="--driver counting" tries the script without a GPU.
 set -uo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)

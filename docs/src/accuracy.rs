@@ -1,4 +1,4 @@
-//! `docs/accuracy.md`: what is proved, from the records of measurements.
+//! `docs/accuracy.md`: the errors of the estimates, from the records of measurements.
 
 use estimator::Bytes;
 
@@ -12,7 +12,7 @@ use fit_check::output::job_lines::sizes;
 use fit_check::output::terminal::grouped;
 use fit_check::output::{Table, markdown};
 
-/// What records of such devices are called.
+/// The name of devices of this kind on the page.
 fn called(kind: DeviceKind) -> &'static str {
     match kind {
         DeviceKind::Gpu => "GPU",
@@ -21,10 +21,10 @@ fn called(kind: DeviceKind) -> &'static str {
     }
 }
 
-/// What a person wrote.
+/// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("accuracy.md");
 
-/// The page, from `records` and `configurations`.
+/// Writes the page from the records of steps, of configurations and of largest batches.
 pub fn page(
     records: &[Record],
     configurations: &[Configuration],
@@ -45,8 +45,8 @@ pub fn page(
             for tuned in [false, true] {
                 let of_mode = of_kind(kind)
                     .filter(|record| record.mode == mode && record.burn.autotune == tuned);
-                // That nothing was measured of GPUs is said quantity by quantity.
-                let said_anyway = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
+                // The page says for each quantity that no GPU was measured.
+                let show_empty = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
                 let burn = if tuned {
                     "burn's default features"
                 } else {
@@ -55,7 +55,7 @@ pub fn page(
                 summary.extend(summarized(
                     &format!("{}, {mode}, {burn}", called(kind)),
                     &of_mode.collect::<Vec<_>>(),
-                    said_anyway,
+                    show_empty,
                 ));
             }
         }
@@ -83,10 +83,10 @@ pub fn page(
         .replace("{{records}}", &markdown::render(&[table(records)]))
 }
 
-/// One quantity: its name, and each case's estimate and measurement.
+/// A quantity: its name, and how to read the estimate and the measurement of each case from a record.
 type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
 
-/// What is compared.
+/// The quantities that the page compares.
 const QUANTITIES: [Quantity; 5] = [
     ("allocations, at the end of a phase", |record| {
         pairs(record)
@@ -126,10 +126,10 @@ fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)
     record.estimated.zip_phases(&record.measured)
 }
 
-/// A row for each quantity that `records` have, or for each that there is.
-fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
-    let rows = QUANTITIES.iter().filter_map(|(name, of)| {
-        let cases: Vec<_> = records.iter().flat_map(|record| of(record)).collect();
+/// A row for each quantity that `records` hold; with `show_empty`, a row for every quantity.
+fn summarized(what: &str, records: &[&Record], show_empty: bool) -> Vec<Vec<String>> {
+    let rows = QUANTITIES.iter().filter_map(|(name, cases_of)| {
+        let cases: Vec<_> = records.iter().flat_map(|record| cases_of(record)).collect();
         let mut errors: Vec<f64> = cases
             .iter()
             .map(|(estimated, measured)| {
@@ -140,7 +140,7 @@ fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
         let Some(worst) = errors.last() else {
             let nothing = ["0", "0", "-", "-", "0"].map(String::from);
             let named = [what.to_string(), (*name).to_string()];
-            return each.then(|| named.into_iter().chain(nothing).collect());
+            return show_empty.then(|| named.into_iter().chain(nothing).collect());
         };
         Some(vec![
             what.to_string(),
@@ -163,7 +163,8 @@ fn summarized(what: &str, records: &[&Record], each: bool) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// How the batches that were said to be the largest, and the next, did; each that did otherwise.
+/// How many of the largest batches trained, and how many of the next ones; a row for each pair that ended
+/// otherwise.
 fn largest_batches(records: &[LargestBatchRecord]) -> String {
     let mut burns: Vec<String> = records
         .iter()
@@ -221,7 +222,7 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
 fn percent(error: f64) -> String {
     match error {
         0.0 => "0".into(),
-        // What two digits would call nothing.
+        // Two decimals would round this error to zero.
         error if error.abs() < 5e-5 => format!("{:+.4} %", error * 100.0),
         error => format!("{:+.2} %", error * 100.0),
     }

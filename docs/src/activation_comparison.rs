@@ -1,4 +1,4 @@
-//! What a step keeps for its backward pass, beside what another framework keeps.
+//! The activations that a step keeps for its backward pass, beside those that PyTorch keeps.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,10 @@ use fit_check::input_options::SizeOption;
 use fit_check::simulate_step;
 use fit_check::user_error::UserError;
 
-/// What PyTorch saves, by job. Measured for this project on a CPU in fp32 with torch 2.15,
-/// torchvision 0.29 and transformers 5.23: forward pass and a scalar loss (cross-entropy unless
-/// `why` names another), each distinct storage once, parameters left out, the batch and the
-/// 64-bit indices of max-pooling counted. `why` says where the ratio comes from; it was written
-/// after looking at what the recordings hold.
+/// What PyTorch saves, by job. It was measured for this project on a CPU in fp32 with torch 2.15, torchvision
+/// 0.29 and transformers 5.23: forward pass and a scalar loss (cross-entropy unless `why` names another),
+/// each distinct storage once, without parameters, with the batch and the 64-bit indices of max-pooling.
+/// `why` explains the ratio; it was written after looking at the recordings.
 const MEASURED: &str = include_str!("../data/saved_for_backward.csv");
 
 #[derive(Debug, Deserialize)]
@@ -69,10 +68,10 @@ impl Row {
     }
 }
 
-/// What is kept at the end of the forward pass that keeps the most.
+/// The memory in use at the end of the forward pass that keeps the most.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Activations, and the batch.
+    /// Activations and the batch.
     total: Bytes,
     /// Activations by the type of their layer.
     by_kind: BTreeMap<String, Bytes>,
@@ -105,7 +104,7 @@ impl Kept {
         kept.max_by_key(|kept| kept.total).unwrap_or_default()
     }
 
-    /// The types of layers that keep the most, with their shares.
+    /// The three types of layers that keep the most, with their shares of the total.
     fn kinds(&self) -> String {
         let mut kinds: Vec<_> = self.by_kind.iter().collect();
         kinds.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
@@ -120,7 +119,7 @@ fn mib(bytes: Bytes) -> f64 {
     bytes.as_f64() / Bytes::mib(1).as_f64()
 }
 
-/// The table.
+/// The table, in Markdown.
 pub fn table() -> anyhow::Result<String> {
     let rows: Vec<Row> = csv::Reader::from_reader(MEASURED.as_bytes())
         .deserialize()

@@ -6,7 +6,8 @@ use fit_check::output::{Cell, Report, markdown, render};
 
 const COMMAND: &str = "fit-check table --preset lambda-2020 --format markdown";
 
-/// Which burn the page speaks of, though a program of another could make one.
+/// The configuration of burn that the page is for: a program of another configuration could write the page
+/// too.
 const PLAIN: &str = "\
 They are of burn's plain configuration (`cargo build --release --no-default-features`); with its
 defaults burn fuses and tunes kernels, which changes them (see [accuracy.md](accuracy.md)).";
@@ -15,23 +16,23 @@ defaults burn fuses and tunes kernels, which changes them (see [accuracy.md](acc
 ///
 /// # Errors
 ///
-/// A value of the command is not known any more.
+/// An option in the command is no longer known.
 pub fn page() -> anyhow::Result<String> {
     let report = Plan::typed(COMMAND)?.run(false);
     let table = render(&report, Format::Markdown)?;
     Ok(format!(
         "# Largest batches\n\nThe models and cards of Lambda's tables of 2020, in fp32 and in mixed \
-         precision; what Lambda published\nis beside it in [published.md](published.md). Made by \
-         `cargo run -p docs -- batch-sizes`, which runs\n\n```console\n$ {COMMAND}\n```\n\n{PLAIN}\n\n{table}{}\n",
+         precision; what Lambda published\nis beside it in [published.md](published.md). `cargo run --release -p docs --no-default-features -- \
+         batch-sizes`\nwrote it. It runs\n\n```console\n$ {COMMAND}\n```\n\n{PLAIN}\n\n{table}{}\n",
         report.assumptions().join(".\n")
     ))
 }
 
-/// The lines of the table about `model`, as the page has them.
+/// The lines of the page's table about `model`.
 ///
 /// # Errors
 ///
-/// As [`page`].
+/// The same as for [`page`].
 pub fn lines(model: &str) -> anyhow::Result<Vec<String>> {
     let report = Plan::typed(COMMAND)?.only(model).run(true);
     let table = report.tables().swap_remove(0);

@@ -1,7 +1,7 @@
 //! The same jobs in every configuration of burn: plain, fused, tuned.
 //!
-//! A program is of one configuration, so the rows are kept as data:
-//! `cargo run -p docs -- configurations` prints those of the configuration that it was built in.
+//! A program is built in one configuration, so the rows are stored as data: `cargo run -p docs --
+//! configurations` prints the rows of its own configuration.
 
 use estimator::{Bytes, Runtime};
 use model_zoo::{Input, OptimizerKind, Precision};
@@ -17,16 +17,16 @@ use fit_check::output::terminal::grouped;
 use fit_check::output::verify::relative;
 use fit_check::records::Record;
 
-/// Jobs, as they are typed, and the batch of the estimate: a convolutional network, a Transformer
-/// and a bidirectional LSTM of 64 steps. No tensor of them is above 128 MiB, so that Mesa's
-/// software device can bind them.
+/// Jobs as a user types them, and the batch of the estimate: a convolutional network, a Transformer and a
+/// bidirectional LSTM of 64 steps. None of their tensors is larger than 128 MiB, so Mesa's software device
+/// can bind them.
 const JOBS: [(&str, &str); 3] = [
     ("resnet-50 --optimizer adam", "32"),
     ("transformer-base", "16"),
     ("infersent --seq 64", "64"),
 ];
 
-/// The card whose largest batch is looked for: 24 GB.
+/// The card of the largest batches: 24 GB.
 const CARD: &str = "rtx-3090";
 
 /// A job in one configuration, on one runtime.
@@ -42,7 +42,7 @@ pub struct Configuration {
     live_bytes: Bytes,
     reserved_bytes: Bytes,
     required_bytes: Bytes,
-    /// On [`CARD`].
+    /// The largest batch on [`CARD`].
     max_batch: u64,
 }
 
@@ -61,7 +61,7 @@ impl Configuration {
         Ok(serde_json::from_value(row)?)
     }
 
-    /// The measurement of this very job, if there is one.
+    /// The measurement of this job, if there is one.
     fn record<'a>(&self, records: &'a [Record]) -> Option<&'a Record> {
         records.iter().find(|record| {
             record.model == self.model
@@ -112,7 +112,7 @@ impl Configuration {
 ///
 /// # Errors
 ///
-/// The program does not answer.
+/// The program gives no answer.
 pub fn page() -> anyhow::Result<String> {
     let tunings: &[&str] = match cfg!(feature = "autotune") {
         true => &["warm", "cold"],
@@ -132,20 +132,20 @@ pub fn page() -> anyhow::Result<String> {
     Ok(lines)
 }
 
-/// Every row that was kept.
+/// All stored rows.
 ///
 /// # Errors
 ///
-/// A line that is none.
+/// A line is not a row.
 pub fn all() -> serde_json::Result<Vec<Configuration>> {
     let lines = include_str!("../data/configurations.jsonl").lines();
     lines.map(serde_json::from_str).collect()
 }
 
-/// `rows`, job by job, with what `records` prove of them.
+/// `rows`, sorted by job, with the errors that `records` measured.
 pub(super) fn table(rows: &[Configuration], records: &[Record]) -> String {
     let mut rows: Vec<_> = rows.iter().collect();
-    // Plain, fused, tuned; within a job that came first.
+    // Plain, fused, tuned; before that by job and runtime.
     let job = |row: &Configuration| JOBS.iter().position(|(job, _)| job.starts_with(&row.model));
     rows.sort_by_key(|row| {
         let burn = &row.burn;

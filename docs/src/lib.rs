@@ -1,5 +1,5 @@
-//! The pages of this folder that hold figures: each is written from what the program says, or from the
-//! records of measurements in `data`. `cargo run --release -p docs -- zoo > docs/zoo.md`
+//! The pages of this folder that hold figures. Each is written from the program's answers or from the records
+//! of measurements in `data`: `cargo run --release -p docs -- zoo > docs/zoo.md`
 
 pub mod accuracy;
 mod activation_comparison;
@@ -35,7 +35,7 @@ fn text_table<N: Into<Cow<'static, str>>>(
     }
 }
 
-/// A Markdown table of lines that can fail.
+/// A Markdown table of `lines`, or the first error among them.
 fn fallible_table<const N: usize>(
     names: [&'static str; N],
     lines: Vec<anyhow::Result<Vec<String>>>,
@@ -44,7 +44,7 @@ fn fallible_table<const N: usize>(
     Ok(markdown::render(&[text_table(names, rows)]))
 }
 
-/// What `fit-check` answers where `typed` is typed after its name.
+/// The answer of `fit-check` to the arguments `typed`.
 fn answer(typed: &str) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("answer");

@@ -16,15 +16,15 @@ struct Cli {
 enum Page {
     /// `docs/accuracy.md`
     Accuracy,
-    /// `docs/batch_sizes.md`: of a build with `--no-default-features`
+    /// `docs/batch_sizes.md`; needs a build with `--no-default-features`
     BatchSizes,
-    /// `docs/data/configurations.jsonl`: the rows of the configuration that this is built in
+    /// `docs/data/configurations.jsonl`: the rows of this build's configuration
     Configurations,
-    /// `docs/published.md`: of a build with `--no-default-features`
+    /// `docs/published.md`; needs a build with `--no-default-features`
     Published,
     /// `docs/schema.json`
     Schema,
-    /// `docs/zoo.md`: of a build with `--no-default-features`
+    /// `docs/zoo.md`; needs a build with `--no-default-features`
     Zoo,
 }
 

@@ -1,14 +1,14 @@
-//! `docs/published.md`: what was published about batches and memory, beside what is found here.
+//! `docs/published.md`: published batches and memory, beside our answers.
 
 mod convolutions;
 mod lambda;
 
 use crate::answer;
 
-/// The page without what is found by running something.
+/// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("published.md");
 
-/// What begins a line that is to be followed by what the program says.
+/// The beginning of a line that the program's answer follows.
 const PROMPT: &str = "$ fit-check ";
 
 /// The page.

@@ -1,4 +1,4 @@
-//! The measurements of `docs/data`, one in each line. `fit-check verify --record` appends them.
+//! The measurements in `docs/data`, one per line. `fit-check verify --record` appends them.
 
 use fit_check::records::{LargestBatchRecord, Record};
 
@@ -6,7 +6,7 @@ use fit_check::records::{LargestBatchRecord, Record};
 ///
 /// # Errors
 ///
-/// A line that is no record.
+/// A line is not a record.
 pub fn all() -> serde_json::Result<Vec<Record>> {
     let lines = include_str!("../data/records.jsonl").lines();
     lines.map(serde_json::from_str).collect()
@@ -16,7 +16,7 @@ pub fn all() -> serde_json::Result<Vec<Record>> {
 ///
 /// # Errors
 ///
-/// A line that is no record.
+/// A line is not a record.
 pub fn largest_batches() -> serde_json::Result<Vec<LargestBatchRecord>> {
     let lines = include_str!("../data/largest_batches.jsonl").lines();
     lines.map(serde_json::from_str).collect()

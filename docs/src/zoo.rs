@@ -1,4 +1,4 @@
-//! `docs/zoo.md`: every network of the zoo and what it takes.
+//! `docs/zoo.md`: every network of the zoo and the memory that it needs.
 
 use estimator::{DeviceSpec, Estimate, Runtime, parallel_map};
 use model_zoo::{Request, Variant};
@@ -11,9 +11,9 @@ use fit_check::simulate_step;
 const HEAD: &str = "\
 # The zoo
 
-Made by `cargo run -p docs -- zoo`; a test fails where it is stale. All figures are those of plain burn
-0.22.1 (no fusion, no autotune) on a simulated CUDA card, in fp32, with the optimizer of the
-recipe, in the step after the first. `fit-check models NAME` adds the recipe in words and every
+`cargo run --release -p docs --no-default-features -- zoo` wrote this page; a test fails where it is stale.
+All figures are those of plain burn 0.22.1 (no fusion, no autotune) on a simulated CUDA card, in fp32,
+with the optimizer of the recipe, in the step after the first. `fit-check models NAME` adds the recipe in words and every
 difference from the reference.
 
 ## Networks

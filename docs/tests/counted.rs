@@ -1,5 +1,5 @@
-//! Today's estimates, compared with what was measured on CUDA's own runtime with the driver that counts:
-//! `data/records.jsonl` and `data/largest_batches.jsonl`. `.ci/run` cannot measure it anew, since that
+//! Compares today's estimates with measurements on CUDA's own runtime with the counting driver:
+//! `data/records.jsonl` and `data/largest_batches.jsonl`. `.ci/run` cannot measure them again, since that
 //! takes a build with LLVM (`.ci/cuda.sh`).
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use fit_check::records::{Record, RecordedOutcome};
 use fit_check::simulate_step;
 use model_zoo::Request;
 
-/// Networks whose step takes seconds to simulate, so that others speak for them here.
+/// Networks that this test leaves out, since their step takes seconds to simulate.
 const SLOW: [&str; 9] = [
     "awd-lstm-ptb",
     "awd-lstm-wt2",
@@ -26,7 +26,7 @@ const SLOW: [&str; 9] = [
     "stylegan",
 ];
 
-/// In a build that fuses and tunes a step takes many times as long: these are run.
+/// The networks that are run in a build that fuses and tunes, where a step takes many times as long.
 const TUNED: [&str; 3] = ["resnet-20", "resnet-18", "gpt2"];
 
 fn counted() -> Vec<Record> {
@@ -58,13 +58,13 @@ fn estimates_are_still_those_that_were_held_against_the_runtime() {
     let mut records = counted();
     records.retain(|record| {
         let (burn, model) = (&record.burn, record.model.as_str());
-        let here = burn.autotune == tuned && burn.fusion == cfg!(feature = "fusion");
+        let same_build = burn.autotune == tuned && burn.fusion == cfg!(feature = "fusion");
         let quick = if tuned {
             TUNED.contains(&model)
         } else {
             !SLOW.contains(&model)
         };
-        here && quick
+        same_build && quick
     });
     for record in &records {
         let today = estimated(record);
@@ -87,8 +87,8 @@ fn estimates_are_still_those_that_were_held_against_the_runtime() {
     }
 }
 
-/// Of the published networks at their recipes, in each configuration and precision that was measured in
-/// full, at least 50 of 52 have at every phase end the bytes in use that were estimated.
+/// Without autotune, in fp32 and in mixed precision, at least 50 of 52 published networks at their recipes
+/// have the estimated bytes in use at the end of every phase.
 #[test]
 fn nearly_every_network_is_the_same_to_the_byte() {
     let mut same: BTreeMap<_, (usize, usize)> = BTreeMap::new();
@@ -110,7 +110,7 @@ fn nearly_every_network_is_the_same_to_the_byte() {
     }
 }
 
-/// What was said to fit trains.
+/// Every recorded largest batch trained.
 #[test]
 fn no_largest_batch_was_a_false_fit() {
     let records = records::largest_batches().unwrap();

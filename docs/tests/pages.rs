@@ -1,4 +1,4 @@
-//! Pages of `docs/` that the program writes are as it would write them now.
+//! The generated pages of `docs/` are up to date.
 
 use docs::{accuracy, configurations, records};
 

@@ -1,4 +1,4 @@
-//! Pages that speak of burn's plain configuration say what the program says, built in it.
+//! The pages about burn's plain configuration are up to date with a program built in it.
 #![cfg(not(any(feature = "fusion", feature = "autotune")))]
 
 use docs::{batch_sizes, configurations, zoo};
@@ -8,8 +8,7 @@ const STORED: &str = include_str!("../zoo.md");
 const STALE: &str =
     "docs/zoo.md is stale: cargo run -p docs --no-default-features -- zoo > docs/zoo.md";
 
-/// Every network is in the table; of those that are simulated in no time, the whole line is
-/// compared.
+/// Every network is in the table. For networks that are quick to simulate, the whole line is compared.
 #[test]
 fn the_page_is_up_to_date_for_small_networks() {
     const SMALL: [&str; 4] = ["resnet-20", "resnet-18", "alexnet", "dcgan"];
@@ -23,7 +22,7 @@ fn the_page_is_up_to_date_for_small_networks() {
     }
 }
 
-/// The whole page, where simulations are quick.
+/// Compares the whole page, in a build whose simulations are quick.
 #[test]
 #[cfg_attr(
     debug_assertions,
@@ -33,7 +32,7 @@ fn the_page_is_up_to_date() {
     assert!(zoo::page().unwrap() == STORED, "{STALE}");
 }
 
-/// Of the table with the rows and columns of Lambda's, one model whose step is quick to simulate.
+/// Compares the lines of one model whose step is quick to simulate.
 #[test]
 fn the_page_with_batch_sizes_is_up_to_date() {
     for line in batch_sizes::lines("yolov3").expect("a table") {

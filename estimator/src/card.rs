@@ -12,7 +12,7 @@ use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
 use simulated_card::set_current_card;
-pub(crate) use simulated_card::{CardMemory, MemoryBudget, Shared, memory};
+pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, memory};
 pub use simulated_card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, Simulation};
 
 use crate::Error;
@@ -23,7 +23,7 @@ use crate::record::Recording;
 #[derive(Debug)]
 pub struct SimulatedCard {
     index: u16,
-    shared: Arc<Shared>,
+    shared: Arc<CardState>,
 }
 
 impl SimulatedCard {
@@ -33,7 +33,7 @@ impl SimulatedCard {
     ///
     /// [`Error::TooManyCards`] after 65,535 cards in one process.
     pub fn new(spec: DeviceSpec) -> Result<Self, Error> {
-        let shared = Shared::new(spec);
+        let shared = CardState::new(spec);
         install();
         let index = simulated_card::insert(shared.clone()).ok_or(Error::TooManyCards)?;
         let card = Self { index, shared };
@@ -96,7 +96,7 @@ impl SimulatedCard {
     pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize) {
         // First execute what fusion still holds back of the last program.
         let _ = self.device().sync();
-        let next = Shared::named(spec, name);
+        let next = CardState::named(spec, name);
         self.shared.becomes(next.clone());
         let _ = HipRuntime::client(&AmdDevice::new(self.index as usize)).flush();
         self.shared = next;
@@ -131,7 +131,7 @@ impl SimulatedCard {
         std::mem::take(&mut self.shared.recorder().recording)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<CardState> {
         &self.shared
     }
 }

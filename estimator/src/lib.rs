@@ -68,11 +68,11 @@ pub use largest_batch::{
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::parallel_map;
 pub use replay::{ReplayOutcome, replay};
-pub use run::{Aborted, FirstRun, Parameters, Run, Simulated, simulate};
+pub use run::{Aborted, FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, Tuning, listen, record, upstream,
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
-pub use tuned_devices::TunedDevices;
+pub use tuned_devices::{TunedDevices, simulate};
 pub use verdict::{Verdict, fits, verdict};

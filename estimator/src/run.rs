@@ -6,18 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::Choice;
 use crate::Phase;
 use crate::analysis::Timeline;
-use crate::card::{DeviceSpec, Shared, SimulatedCard, Trials, configure_cubecl};
+use crate::card::{CardState, DeviceSpec, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
 use crate::record::{Event, Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
-use crate::tuned_devices::TunedDevices;
 use crate::{Bytes, Error};
 use simulated_card::Suspects;
 
@@ -46,7 +45,7 @@ pub struct Parameters {
 #[derive(Debug)]
 pub struct Run {
     device: Device,
-    shared: Arc<Shared>,
+    shared: Arc<CardState>,
     step: usize,
     /// The roles of each module's tensors, by the module's name. They apply to every mark until the program
     /// reports the module again.
@@ -203,49 +202,6 @@ pub struct FirstRun {
     pub live_bytes: Bytes,
     /// The most bytes that the pools reserved on the card at once.
     pub reserved_bytes: Bytes,
-}
-
-/// Runs `program` on a new card like `spec`. The program creates floats of the type `float`.
-///
-/// With burn's `autotune`, the program first runs on a card with unlimited memory, where burn tunes its
-/// kernels, unless the card is [cold](crate::Tuning::Cold).
-///
-/// If the card refuses an allocation, the recording has a [`failure`](Recording::failure) and ends with the
-/// phase in which the card refused.
-///
-/// # Errors
-///
-/// The program panicked, or the card does not offer the type.
-///
-/// # Examples
-///
-/// ```
-/// use burn::module::Module;
-/// use burn::nn::LinearConfig;
-/// use burn::tensor::{FloatDType, Tensor};
-/// use estimator::{DeviceSpec, Phase, Runtime, simulate};
-///
-/// let card = DeviceSpec::unlimited(Runtime::Cuda);
-/// let simulated = simulate(card, FloatDType::F32, |run| {
-///     let device = run.device();
-///     let layer = LinearConfig::new(1024, 1024).init(&device);
-///     run.module("", &layer);
-///     run.end(Phase::Init)?;
-///     let output = layer.forward(Tensor::<2>::zeros([64, 1024], &device));
-///     run.module("", &layer);
-///     run.end(Phase::Forward)?;
-///     drop(output);
-///     Ok(())
-/// })?;
-/// assert_eq!(simulated.parameters.trainable, 1024 * 1024 + 1024);
-/// # Ok::<(), estimator::Error>(())
-/// ```
-pub fn simulate(
-    spec: DeviceSpec,
-    float: FloatDType,
-    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
-) -> Result<Simulated, Error> {
-    TunedDevices::new(float).simulate(1, spec, program)
 }
 
 /// Locked while a program runs with fusion: burn's autodiff drops the graphs of all devices together, and

@@ -148,6 +148,49 @@ impl TunedDevice {
     }
 }
 
+/// Runs `program` on a new card like `spec`. The program creates floats of the type `float`.
+///
+/// With burn's `autotune`, the program first runs on a card with unlimited memory, where burn tunes its
+/// kernels, unless the card is [cold](crate::Tuning::Cold).
+///
+/// If the card refuses an allocation, the recording has a [`failure`](crate::record::Recording::failure) and ends with the
+/// phase in which the card refused.
+///
+/// # Errors
+///
+/// The program panicked, or the card does not offer the type.
+///
+/// # Examples
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::{FloatDType, Tensor};
+/// use estimator::{DeviceSpec, Phase, Runtime, simulate};
+///
+/// let card = DeviceSpec::unlimited(Runtime::Cuda);
+/// let simulated = simulate(card, FloatDType::F32, |run| {
+///     let device = run.device();
+///     let layer = LinearConfig::new(1024, 1024).init(&device);
+///     run.module("", &layer);
+///     run.end(Phase::Init)?;
+///     let output = layer.forward(Tensor::<2>::zeros([64, 1024], &device));
+///     run.module("", &layer);
+///     run.end(Phase::Forward)?;
+///     drop(output);
+///     Ok(())
+/// })?;
+/// assert_eq!(simulated.parameters.trainable, 1024 * 1024 + 1024);
+/// # Ok::<(), estimator::Error>(())
+/// ```
+pub fn simulate(
+    spec: DeviceSpec,
+    float: FloatDType,
+    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+) -> Result<Simulated, Error> {
+    TunedDevices::new(float).simulate(1, spec, program)
+}
+
 /// The most runs until no kernel is left to tune. A program does the same in each run, so the second run has
 /// nothing left to tune, unless it depends on the choices of the first.
 const MAX_RUNS: usize = 4;

@@ -31,7 +31,7 @@ impl Verdict {
 }
 
 /// A device is nearly full if it has less than 1/`CLOSE` of the required memory to spare. The pages that the
-/// pools take by chance then decide: at most 7.3 % were seen (DCGAN, batch 2; `docs/accuracy.md`, "Pages").
+/// pools take by chance then decide: at most 7.3 % were seen (DCGAN, batch 2: `tests/tests/simulated_card.rs`).
 const CLOSE: u64 = 10;
 
 /// How many queue lags are tried on a nearly full device. Each costs a run.

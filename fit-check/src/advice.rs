@@ -1,4 +1,6 @@
-//! What would make a job fit: changes of it, each simulated.
+//! Advice: changes to a job that would make it fit, each simulated.
+//!
+//! The file is long because each kind of change is a method of one `Adviser`.
 
 use estimator::{
     Bytes, DeviceSpec, Estimate, LargestFit, Predictor, Program, largest_fit, parallel_map,
@@ -16,50 +18,50 @@ use crate::resolve::{Card, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;
 
-/// Changes to a job, the best first.
+/// Changes to a job that help, the best first.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Advice {
-    /// The card that it is to fit on.
+    /// The card on which the job should fit.
     pub gpu: GpuName,
-    /// The largest batch as it is.
+    /// The largest batch without any change.
     pub max_batch: u64,
-    /// What helps.
+    /// The changes that help.
     pub changes: Vec<Change>,
 }
 
 /// One change that helps.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Change {
-    /// In words.
+    /// The description for people.
     pub what: String,
-    /// What to type for it, in place of what was typed.
+    /// The options to type in place of those that were typed.
     pub flags: String,
-    /// Samples in the batch that was simulated.
+    /// Samples in the simulated batch.
     pub batch: u64,
-    /// The least memory with which that step completes.
+    /// The least memory with which the step completes.
     pub required_bytes: Bytes,
-    /// What is in use at its peak.
+    /// The bytes in use at the peak of the step.
     pub live_bytes: Bytes,
-    /// Whether it fits on the card.
+    /// Whether the batch fits on the card.
     pub fits: bool,
-    /// The largest batch on the card.
+    /// The largest batch on the card with this change.
     pub max_batch: u64,
     #[serde(skip)]
     rank: Rank,
 }
 
-/// What is said first, among the changes that make it fit and among those that do not.
+/// The order of changes, among those that make the job fit and among those that do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// The result of training stays the same.
     Same,
     /// Training changes.
     Changed,
-    /// Another card.
+    /// Only the card changes.
     Card,
 }
 
-/// A change that is to be tried.
+/// A change to simulate.
 struct Candidate {
     what: String,
     flags: String,
@@ -76,7 +78,7 @@ impl Candidate {
     }
 }
 
-/// How much is to fit.
+/// How much should fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// The batch of the job.
@@ -85,20 +87,20 @@ pub enum Goal {
     Most,
 }
 
-/// An image or a sequence is made smaller in eighths, until it fits.
+/// The search for a smaller image or sequence goes down by an eighth at a time.
 const EIGHTHS: usize = 8;
 
-/// The largest number of parts into which a batch is divided: each is simulated.
+/// The largest number of parts into which a batch is divided; the simulation runs each of them.
 const MOST_PARTS: u64 = 32;
 
-/// The rank of adapters that is proposed: that of the LoRA paper's tables for GPT-2 and most
-/// recipes since (Hu et al. 2021, arXiv 2106.09685).
+/// The rank of the proposed adapters: that of the LoRA paper's tables for GPT-2 and of most recipes since (Hu
+/// et al. 2021, arXiv 2106.09685).
 const RANK: usize = 8;
 
-/// What would make the job of `request` fit on `card`. `layers` are the paths of its layers with
-/// parameters, in the order in which they are used.
+/// Finds changes that would make the job of `request` fit on `card`. `layers` are the paths of its layers
+/// with parameters, in the order of first use.
 ///
-/// A change that cannot be simulated, or with which no larger batch fits, is left out.
+/// A change that cannot be simulated, or that allows no larger batch, is left out.
 ///
 /// # Errors
 ///
@@ -138,14 +140,14 @@ pub fn advise<M: Model + Sync>(
     })
 }
 
-/// The paths of layers with parameters, in the order in which they are used.
+/// The paths of the layers with parameters, in the order of first use.
 pub fn trained(estimate: &Estimate) -> Vec<String> {
     let layers = estimate.layers.iter();
     let trained = layers.filter(|layer| layer.parameter_bytes > Bytes::ZERO);
     trained.map(|layer| layer.path.clone()).collect()
 }
 
-/// Advice was asked for without a card.
+/// The error for advice without a card.
 pub fn needs_card() -> UserError {
     UserError::new("--advise needs a card that the job is to fit on")
         .hint("add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards")
@@ -162,7 +164,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         largest(&self.request.model, job, &self.card.device)
     }
 
-    /// Changes of one thing each.
+    /// Candidates that change one thing each.
     fn candidates(&self, layers: &[String]) -> Vec<Candidate> {
         let job = &self.request.job;
         let mut all = Vec::new();
@@ -220,7 +222,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         all
     }
 
-    /// Everything but the last part of the network frozen, as for a new task.
+    /// Freezes everything but the last part of the network, as for a new task.
     fn frozen(&self, layers: &[String]) -> Option<Candidate> {
         let mut parts: Vec<String> = Vec::new();
         for path in layers {
@@ -248,7 +250,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         Some(Candidate::new(what, flags.join(" "), job))
     }
 
-    /// Low-rank adapters in place of the weights.
+    /// Trains low-rank adapters in place of the weights.
     fn adapters(&self) -> Option<Candidate> {
         let job = &self.request.job;
         if job.lora.is_some() {
@@ -271,13 +273,13 @@ impl<M: Model + Sync> Adviser<'_, M> {
         Some(Candidate::new(what, format!("--lora {RANK}"), job))
     }
 
-    /// The largest image and sequence, in eighths of what they are, with which it fits; half of
-    /// it where the most is asked for, or where none fits.
+    /// The largest smaller image and the longest shorter sequence, in eighths, with which the batch fits.
+    /// Half of it for [`Goal::Most`], or if the batch fits with none.
     fn smaller(&self, now: &LargestFit) -> Vec<Change> {
         let job = &self.request.job;
         let images = job.input.image.map(|[height, width]| {
             Box::new(move |eighths: usize| {
-                // Networks halve their images again and again.
+                // Networks halve their images several times, so the sides stay multiples of 32.
                 let side = |side: usize| match side.is_multiple_of(32) {
                     true => (side * eighths / EIGHTHS).next_multiple_of(32),
                     false => side * eighths / EIGHTHS,
@@ -339,7 +341,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             .collect()
     }
 
-    /// The same batch in parts whose gradients are added up.
+    /// Divides the batch into parts and accumulates their gradients.
     fn parts(&self, now: &LargestFit) -> Option<Change> {
         let job = &self.request.job;
         if self.goal == Goal::Most || now.batch >= job.batch as u64 {
@@ -350,7 +352,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             accumulate: job.accumulate * parts as usize,
             ..job.clone()
         };
-        // With sums of gradients beside the gradients, fewer samples fit.
+        // The accumulated gradients take memory beside the gradients of a part, so fewer samples fit.
         let largest = self.largest(&in_parts(1, 2)).ok()?;
         let wanted = job.batch as u64;
         let parts = wanted.div_ceil(largest.batch.max(1));
@@ -369,7 +371,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         })
     }
 
-    /// The least card on which it fits as it is.
+    /// The card with the least memory on which the unchanged job fits.
     fn least_card(&self, now: &LargestFit) -> Option<Change> {
         let job = Job {
             batch: match self.goal {
@@ -401,7 +403,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         })
     }
 
-    /// What `candidate` takes, of which `largest` is the largest batch.
+    /// The memory that `candidate` takes; `largest` is its largest batch.
     fn change(&self, candidate: &Candidate, largest: &LargestFit) -> Option<Change> {
         let (batch, estimate) = match (self.goal, &largest.at_max) {
             (Goal::Most, Some(at_max)) => (largest.batch, at_max.estimate().ok()?),
@@ -435,7 +437,7 @@ fn largest<M: Model + Sync>(
     largest_fit(&program, predictor.as_ref(), device)
 }
 
-/// What to type for a size of `input`; nothing for one that it does not have.
+/// The option for a size of `input`; empty if `input` does not have that size.
 fn size_flag(size: InputSize, input: &Input) -> String {
     let value = input.get(size);
     value.map_or_else(String::new, |value| SizeOption::of(size).typed(value))
@@ -449,8 +451,9 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::resolve::Batch;
 
-    /// The step is mostly activations: halves of them help, and parts of the batch whose gradients are added up.
-    /// What makes the batch fit comes first, and of that what leaves the training as it is.
+    /// The step is mostly activations, so 16-bit numbers help, and so do parts of the batch with accumulated
+    /// gradients. Changes that make the batch fit come first; of those, the ones that leave training as it
+    /// is.
     #[test]
     fn changes_help_and_the_best_come_first() {
         use clap::Parser;
@@ -477,10 +480,10 @@ mod tests {
         };
         assert!(parts.fits && parts.rank == Rank::Same);
         assert!(parts.batch <= parts.max_batch && parts.flags.contains("--accumulate"));
-        let halves = advice
+        let fp16 = advice
             .changes
             .iter()
             .find(|change| change.flags == "--precision fp16");
-        assert!(halves.is_some_and(|halves| halves.max_batch > advice.max_batch));
+        assert!(fp16.is_some_and(|fp16| fp16.max_batch > advice.max_batch));
     }
 }

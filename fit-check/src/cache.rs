@@ -1,9 +1,8 @@
-//! Answers, kept between calls: the same question again costs no simulation.
+//! Answers that are kept between calls: the same question again needs no simulation.
 //!
-//! An entry is a file in a folder by the conventions of the system. Its name is a hash of the question,
-//! and the question stands in it too, together with which program answered: another build of
-//! fit-check asks anew. A file that is damaged, or that something else put there, is as good as none,
-//! and a folder that cannot be written to costs the entries and nothing else.
+//! An entry is a file in the cache folder of the system. Its name is a hash of the question. It holds the
+//! question too, and which program answered: another build of fit-check simulates again. A damaged or foreign
+//! file counts as no entry. A folder that cannot be written to costs the entries and nothing else.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,16 +21,16 @@ use crate::job_info::GpuName;
 use crate::output::Rendered;
 use crate::resolve::ResolvedRequest;
 
-/// The most bytes that the entries take together; those that were not asked for the longest go first.
+/// The most bytes that all entries take; those that were asked for least recently are deleted first.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The variable of the environment that names another folder; empty: none.
+/// The environment variable that names another folder; if it is empty, nothing is kept.
 const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
 
-/// The ending of an entry's name.
+/// The extension of an entry's file.
 const EXTENSION: &str = "answer";
 
-/// What was answered, in every form, and the exit status.
+/// An answer in every format, and its exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The answer.
@@ -50,21 +49,21 @@ struct Entry {
 /// A folder of answers.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    /// None where nothing is to be kept, or where it is not known who would want to find it.
+    /// None if nothing should be kept, or if the system names no folder for it.
     folder: Option<PathBuf>,
 }
 
-/// What a cache holds.
+/// The size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema, Serialize)]
 pub struct Contents {
-    /// Answers.
+    /// The number of answers.
     pub entries: u64,
-    /// Bytes that they take together.
+    /// The bytes of all answers.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// The folder of this user.
+    /// The cache of this user.
     pub fn of_user() -> Self {
         let usual = || {
             let strategy = etcetera::choose_base_strategy().ok()?;
@@ -78,8 +77,8 @@ impl Cache {
         Self { folder }
     }
 
-    /// That of this user, for the answers about `model`; none if `raw` wants none, and for a model that is
-    /// not of the zoo: its files can change, or its code.
+    /// The cache of this user, for answers about `model`. Nothing is kept if `raw` says so, nor for a model
+    /// outside the zoo: its files or its code can change.
     pub fn about(model: &impl Model, raw: &cli::Caching) -> Self {
         match model.published() {
             Some(_) if !raw.no_cache => Self::of_user(),
@@ -87,31 +86,31 @@ impl Cache {
         }
     }
 
-    /// One that keeps nothing.
+    /// A cache that keeps nothing.
     pub fn none() -> Self {
         Self { folder: None }
     }
 
-    /// Where it is.
+    /// The folder of the cache.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// What was answered to `question`, if it was asked before.
+    /// The kept answer to `question`, if there is one.
     pub fn find(&self, question: &impl Serialize) -> Option<Answer> {
         let (question, file) = self.entry(question)?;
         let entry: Entry = serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?;
         if entry.question != question {
             return None;
         }
-        // The oldest go first, so this one is young again.
+        // The oldest entries are deleted first, so this one counts as new again.
         if let Ok(file) = fs::File::options().append(true).open(&file) {
             let _ = file.set_modified(SystemTime::now());
         }
         Some(entry.answer)
     }
 
-    /// Keeps what was answered to `question`, if that can be done.
+    /// Keeps the answer to `question`, if possible.
     pub fn keep(&self, question: &impl Serialize, answer: Answer) {
         let Some((question, file)) = self.entry(question) else {
             return;
@@ -125,11 +124,11 @@ impl Cache {
             partial.persist(&file)?;
             self.shrink(MOST_BYTES)
         };
-        // Whoever asked has the answer all the same.
+        // The user gets the answer all the same.
         let _ = kept();
     }
 
-    /// What it holds.
+    /// The number and the bytes of the kept answers.
     ///
     /// # Errors
     ///
@@ -142,18 +141,18 @@ impl Cache {
         })
     }
 
-    /// Takes away everything that it holds, and says what that was.
+    /// Deletes all answers, and returns what it deleted.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or a file cannot be taken away.
+    /// The folder cannot be read, or a file cannot be deleted.
     pub fn clear(&self) -> std::io::Result<Contents> {
         let contents = self.contents()?;
         self.shrink(0)?;
         Ok(contents)
     }
 
-    /// Takes away the oldest entries until the others have no more than `most` bytes.
+    /// Deletes the oldest entries until the others take at most `most` bytes.
     fn shrink(&self, most: u64) -> std::io::Result<()> {
         let mut files = self.files()?;
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
@@ -163,7 +162,7 @@ impl Cache {
                 break;
             }
             match fs::remove_file(&file.path) {
-                // Another process can have done so.
+                // Another process may have deleted it.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => bytes -= file.bytes,
             }
@@ -183,7 +182,7 @@ impl Cache {
         Ok(files.collect())
     }
 
-    /// `question` as it is stored, and the file of its entry.
+    /// `question` as it is stored, and the path of its entry.
     fn entry(&self, question: &impl Serialize) -> Option<(String, PathBuf)> {
         let folder = self.folder.as_ref()?;
         let question = serde_json::to_string(&(Program::this()?, question)).ok()?;
@@ -215,10 +214,10 @@ impl EntryFile {
     }
 }
 
-/// A question, as answers to it are kept: everything on which they depend.
+/// A question, with everything on which its answer depends.
 #[derive(Clone, Debug, Serialize)]
 pub struct Question {
-    /// Which command, and what of its options counts.
+    /// The command, and those of its options that change the answer.
     asked: String,
     model: String,
     request: Request,
@@ -228,7 +227,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// `asked` of a command about `request`.
+    /// The question `asked`, of a command about `request`.
     pub fn new<M: Model>(asked: String, request: &ResolvedRequest<M>) -> Self {
         let cards = request.cards.iter();
         Self {
@@ -244,7 +243,7 @@ impl Question {
     }
 }
 
-/// Which program answers: two builds of one version differ in when or how large they are.
+/// The program that answers: two builds of one version differ in their time or their size.
 #[derive(Serialize)]
 struct Program {
     version: &'static str,
@@ -300,7 +299,7 @@ mod tests {
             fs::write(&file, damage).unwrap();
             assert_eq!(cache.find(&1), None);
         }
-        // The file of another question, by chance of the same hash.
+        // The file of another question that happens to have the same hash.
         let other = Entry {
             question: "2".into(),
             answer: answer("two"),
@@ -328,7 +327,7 @@ mod tests {
         cache.shrink(contents.bytes - 1).unwrap();
         let left = [0, 1, 2].map(|question| cache.find(&question).is_some());
         assert_eq!(left, [true, false, true]);
-        // What is no entry is nobody's here to take away.
+        // A file that is not an entry stays.
         let foreign = cache.folder().unwrap().join("notes.txt");
         fs::write(&foreign, "").unwrap();
         assert_eq!(cache.clear().unwrap().entries, 2);

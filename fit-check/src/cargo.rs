@@ -1,8 +1,8 @@
 //! `cargo fit-check`: a user's own program, unchanged, on a simulated card.
 //!
-//! The program is built with `fit-check/shim` in the place of burn's ROCm runtime (`build`), and
-//! run with a card in its environment (`run`). It writes down what happened on the card; all
-//! that is said about it is read off that, as of every other recording.
+//! `build` compiles the program with `fit-check/shim` in place of burn's ROCm runtime, and `run` starts it
+//! with a card in its environment. The program writes a recording of the calls on the card. The answer is
+//! derived from that recording, as from every other one.
 
 mod build;
 mod cli;
@@ -22,11 +22,11 @@ use self::request::ProgramRequest;
 use crate::commands::{DOES_NOT_FIT, FITS};
 use crate::{interrupt, output};
 
-/// Does what `cargo` says.
+/// Runs `cargo fit-check` with these arguments.
 ///
 /// # Errors
 ///
-/// It could not be told: bad input, a program that cannot be built or that failed, or a fault.
+/// There is no answer: bad input, a program that cannot be built or that failed, or a fault.
 pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
     let Cargo::FitCheck(raw) = cargo;
     output::check(&raw.output)?;

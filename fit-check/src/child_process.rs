@@ -1,4 +1,4 @@
-//! This program started again, to do a task in a process of its own.
+//! Starts this program again, for a task in a process of its own.
 
 use std::io::{BufRead, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// `fit-check NAME`, which is to be given its task and says what came of it on stdout.
+/// The command `fit-check NAME`, which reads a task from stdin and writes messages to stdout.
 ///
 /// # Errors
 ///
-/// The system does not say which program this is.
+/// The system does not report the path of this program.
 pub(crate) fn command(name: &str) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -20,7 +20,7 @@ pub(crate) fn command(name: &str) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Gives `child` its task. It goes on for as long as its stdin stays open.
+/// Sends `child` its task. The child runs for as long as its stdin stays open.
 ///
 /// # Errors
 ///
@@ -28,23 +28,23 @@ pub(crate) fn command(name: &str) -> std::io::Result<Command> {
 pub(crate) fn send_task(child: &mut Child, task: &impl Serialize) -> serde_json::Result<()> {
     let task = serde_json::to_string(task)?;
     if let Some(stdin) = &mut child.stdin {
-        // One that no longer listens has ended, and how it ended is what there is to say.
+        // A child that no longer reads has ended; its exit status is what the caller reports.
         let _ = writeln!(stdin, "{task}");
     }
     Ok(())
 }
 
-/// In the other process: the task on stdin. The process ends when whoever gave it goes away.
+/// In the child process: reads the task from stdin. The process ends when its parent does.
 ///
 /// # Errors
 ///
-/// There is no task.
+/// There is no task on stdin.
 pub(crate) fn task<T: DeserializeOwned>() -> anyhow::Result<T> {
     let mut line = String::new();
     let mut stdin = std::io::stdin();
     stdin.lock().read_line(&mut line)?;
     let task = serde_json::from_str(&line)?;
-    // Stdin ends with the process that holds its other end.
+    // Stdin closes when the parent process ends.
     std::thread::spawn(move || {
         let _ = stdin.read(&mut [0]);
         std::process::exit(1);

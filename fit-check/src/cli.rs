@@ -1,5 +1,6 @@
-//! The command line, as it is typed. [`crate::resolve`] turns it into plain values; nothing after
-//! that knows clap.
+//! The command line, as typed. [`crate::resolve`] turns it into plain values; nothing after that knows clap.
+//!
+//! The file is long because it has one structure for each command, and nothing else.
 
 use std::path::PathBuf;
 
@@ -13,12 +14,12 @@ use crate::input_options::TypedSizes;
 #[derive(Debug, Parser)]
 #[command(name = "fit-check", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A command and its options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Memory of one training step, by category and layer
@@ -27,76 +28,76 @@ pub enum Command {
     MaxBatch(MaxBatch),
     /// Largest batches of models x cards x precisions
     Table(Box<Table>),
-    /// Run the step for real, on a device of this machine, and compare
+    /// Run the step on a device of this machine, and compare the estimate with it
     Verify(Box<Verify>),
-    /// Run a CUDA program of yours on cards that do not exist: what it takes of their memory
+    /// Run your CUDA program on cards that do not exist, and report the memory that it takes
     Run(Box<Run>),
-    /// The process that `verify` trains in
+    /// The process in which `verify` trains
     #[command(hide = true)]
     Measure,
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Box<Gpus>),
-    /// Answers that are kept between calls: where, how many; or take them away
+    /// Show or delete the answers that are kept between calls
     Cache(Cache),
-    /// The script with which a shell completes what is typed
+    /// Print the script with which a shell completes commands and options
     Completions(Completions),
-    /// The manual page, in the format of man
+    /// Print the manual page, in the format of man
     Man(Man),
 }
 
-/// `cache`.
+/// The options of `cache`.
 #[derive(Debug, Args)]
 pub struct Cache {
-    /// Take all answers away
+    /// Delete all answers
     #[arg(long)]
     pub clear: bool,
-    /// Where what is to say of it goes.
+    /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// `completions`.
+/// The options of `completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }
 
-/// `man`.
+/// The options of `man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Of this command alone
+    /// Print only the page of this command
     pub command: Option<String>,
 }
 
-/// `estimate`.
+/// The options of `estimate`.
 #[derive(Debug, Args)]
 pub struct Estimate {
-    /// Which job.
+    /// The job.
     #[command(flatten)]
     pub job: Job,
-    /// Samples in a batch [default: that of the published recipe]
+    /// Samples in a batch [default: the batch of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
-    /// Tokens in a batch instead: as many samples as have no more (of a translation, the longer
-    /// side counts)
+    /// Tokens in a batch instead of samples: the batch has as many samples as N tokens allow (for
+    /// translation, the longer side counts)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub tokens: Option<String>,
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
-    /// Add what burn's tuner chose for the ten largest operations, and what is in use at the peak with
-    /// the leanest and with the hungriest kernels that it chooses between
+    /// Add the kernels that burn's tuner chose for the ten largest operations, and the memory in use at the
+    /// peak with the kernels that need the least and the most memory
     #[arg(long)]
     pub kernels: bool,
-    /// Where pictures of it go.
+    /// The files of plots.
     #[command(flatten)]
     pub plots: PlotFiles,
-    /// Say what would make it fit, each change simulated: always, never, auto (where it does not
-    /// fit, how to ask for it)
+    /// Simulate changes that would make the job fit: always, never, auto (if it does not fit, say how to ask
+    /// for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
     /// Whether the answer is kept.
@@ -107,7 +108,7 @@ pub struct Estimate {
     pub output: Output,
 }
 
-/// Where pictures of a step go.
+/// The files into which a step is drawn.
 #[derive(Debug, Args)]
 pub struct PlotFiles {
     /// Write a page for a browser: memory over the step, layers, assumptions
@@ -121,14 +122,14 @@ pub struct PlotFiles {
     pub trace: Option<PathBuf>,
 }
 
-/// `max-batch`.
+/// The options of `max-batch`.
 #[derive(Debug, Args)]
 pub struct MaxBatch {
-    /// Which job.
+    /// The job.
     #[command(flatten)]
     pub job: Job,
-    /// Say what would let more samples fit, each change simulated: always, never, auto (where not
-    /// even one fits, how to ask for it)
+    /// Simulate changes that would let more samples fit: always, never, auto (if not even one sample fits,
+    /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
     /// Whether the answer is kept.
@@ -139,27 +140,26 @@ pub struct MaxBatch {
     pub output: Output,
 }
 
-/// `table`.
+/// The options of `table`.
 #[derive(Debug, Args)]
 pub struct Table {
-    /// Models of the zoo, or paths as `estimate` takes them [default: the whole zoo]
+    /// Models of the zoo, or paths as for `estimate` [default: the whole zoo]
     #[arg(value_name = "MODEL")]
     pub models: Vec<String>,
-    /// The rows and columns of a published table: lambda-2020
+    /// Use the rows and columns of a published table: lambda-2020
     #[arg(long, value_name = "NAME", conflicts_with = "models")]
     pub preset: Option<String>,
-    /// Number formats: fp32, fp16, bf16, mixed; repeatable [default: fp32; of a preset fp32 and
-    /// mixed]
+    /// Number formats: fp32, fp16, bf16, mixed; repeatable [default: fp32; with --preset fp32 and mixed]
     #[arg(long, value_name = "FORMAT")]
     pub precision: Vec<String>,
     /// How the models are trained.
     #[command(flatten)]
     pub options: Options,
-    /// What they are to fit on.
+    /// The cards on which they should fit.
     #[command(flatten)]
     pub cards: Cards,
-    /// Several cards in one: rtx-3090,l4,24GB, or `all` that the runtime drives [default: the
-    /// least usable cards sold with 8, 12, 16, 24, 48 and 80 GB]
+    /// Several cards: rtx-3090,l4,24GB, or `all` that the runtime drives [default: for each of 8, 12, 16, 24,
+    /// 48 and 80 GB, the card sold with it that has the least usable memory]
     #[arg(long, value_name = "CARDS")]
     pub gpus: Option<String>,
     /// Where the answer goes.
@@ -167,7 +167,7 @@ pub struct Table {
     pub output: Output,
 }
 
-/// `verify`.
+/// The options of `verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
     /// A model of the zoo, for instance resnet-20 (`fit-check models` lists them)
@@ -176,38 +176,36 @@ pub struct Verify {
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,
-    /// Samples in a batch [default: that of the published recipe]
+    /// Samples in a batch [default: the batch of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
-    /// The device to train on: wgpu, or wgpu:1 for the second; vulkan, cuda and metal are
-    /// cargo features
+    /// The device to train on: wgpu, or wgpu:1 for the second; vulkan, cuda and metal need cargo features
     #[arg(long, default_value = "wgpu", value_name = "DEVICE")]
     pub device: String,
-    /// With --device cuda and without an NVIDIA GPU: train on CUDA's own runtime with a driver that
-    /// counts the memory of this card and runs nothing
+    /// With --device cuda and without an NVIDIA GPU: train on CUDA's own runtime with the counting driver,
+    /// which counts the memory of this card and runs nothing
     #[arg(long, value_name = "CARD")]
     pub gpu: Option<String>,
-    /// The driver under --device cuda: nvidia; counting, which counts memory and runs nothing
-    /// (without --gpu: that of a card with as much memory as is asked for) [default: nvidia where
-    /// there is one and no --gpu]
+    /// The driver under --device cuda: nvidia, or counting, which counts memory and runs nothing (without
+    /// --gpu, on a card with unlimited memory) [default: nvidia if there is one and no --gpu]
     #[arg(long, value_name = "DRIVER")]
     pub driver: Option<String>,
-    /// Whether burn's kernels are tuned while the step runs (cold), or were before, in a run of the same
+    /// Whether burn tunes its kernels while the step runs (cold), or tuned them before, in a run of the same
     /// process (warm)
     #[arg(long, default_value = "cold", value_name = "STATE")]
     pub tuning: String,
-    /// List the devices that were found
+    /// List the devices of this machine
     #[arg(long)]
     pub list: bool,
-    /// Launch no kernels and touch no memory: the pools of the real runtime in seconds, for
-    /// models larger than the device too
+    /// Launch no kernels and touch no memory: this uses the pools of the real runtime and takes seconds, also
+    /// for models larger than the device
     #[arg(long, conflicts_with = "max_batch")]
     pub dry_run: bool,
-    /// Find the largest batch for --memory or --gpu, train it, and see that one more sample fails
+    /// Find the largest batch for --memory or --gpu, train it, and check that one more sample fails
     #[arg(long, conflicts_with = "batch")]
     pub max_batch: bool,
-    /// The memory that is left to the job with --max-batch: 2GB is 2 * 10^9 bytes [default, with
-    /// --gpu: what a process leaves of that card]
+    /// The memory of the job with --max-batch: 2GB is 2 * 10^9 bytes [default with --gpu: the memory that a
+    /// process leaves of that card]
     #[arg(
         long,
         value_name = "SIZE",
@@ -223,7 +221,7 @@ pub struct Verify {
         allow_hyphen_values = true
     )]
     pub tolerance: String,
-    /// Seconds after which a run on the device is given up
+    /// Seconds after which a run on the device is stopped
     #[arg(
         long,
         default_value = "600",
@@ -231,7 +229,7 @@ pub struct Verify {
         allow_hyphen_values = true
     )]
     pub timeout: String,
-    /// Append the outcome to the records in this repository
+    /// Append the outcome to FILE [default: the records in this repository]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub record: Option<Option<PathBuf>>,
     /// Where the answer goes.
@@ -239,17 +237,17 @@ pub struct Verify {
     pub output: Output,
 }
 
-/// `run`.
+/// The options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable: the
-    /// program finds them as cuda:0, cuda:1, …
+    /// A card (rtx-3090), or a class (24GB: of the cards sold with it, the one with the least usable memory);
+    /// repeatable: the program finds them as cuda:0, cuda:1, …
     #[arg(long, value_name = "CARD")]
     pub gpu: Vec<String>,
     /// A card with exactly this much memory for the program: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<String>,
-    /// Seconds after which the program is ended
+    /// Seconds after which the program is stopped
     #[arg(
         long,
         default_value = "600",
@@ -257,7 +255,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub timeout: String,
-    /// Write a page for a browser: the memory that the program has, over its calls of the driver
+    /// Write a page for a browser: the memory that the program holds, over its calls of the driver
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Where the answer goes; the program's own output goes where it always does.
@@ -268,34 +266,34 @@ pub struct Run {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// `models`.
+/// The options of `models`.
 #[derive(Debug, Args)]
 pub struct Models {
-    /// Show one in full
+    /// Show one model in full
     pub model: Option<String>,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// `gpus`.
+/// The options of `gpus`.
 #[derive(Debug, Args)]
 pub struct Gpus {
-    /// Show one in full: a name, an alias, or a class such as 24GB
+    /// Show one card in full: a name, an alias, or a class such as 24GB
     pub card: Option<String>,
-    /// Those on which a training step of this model fits, the least memory first
+    /// List the cards on which a training step of this model fits, the least memory first
     #[arg(long, value_name = "MODEL", conflicts_with = "card")]
     pub fits: Option<String>,
-    /// Samples in a batch, with --fits [default: that of the published recipe]
+    /// Samples in a batch, with --fits [default: the batch of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
-    /// Tokens in a batch instead, with --fits
+    /// Tokens in a batch instead of samples, with --fits
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub tokens: Option<String>,
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,
-    /// The runtime that burn drives the cards with: cuda, vulkan, wgpu
+    /// The runtime with which burn drives the cards: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
     /// Where the answer goes.
@@ -303,7 +301,7 @@ pub struct Gpus {
     pub output: Output,
 }
 
-/// A training job and the cards that it is to fit on.
+/// A training job, and the cards on which it should fit.
 #[derive(Debug, Args)]
 pub struct Job {
     /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
@@ -312,7 +310,7 @@ pub struct Job {
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,
-    /// What it is to fit on.
+    /// The cards on which it should fit.
     #[command(flatten)]
     pub cards: Cards,
 }
@@ -323,36 +321,36 @@ pub struct Step {
     /// Number formats: fp32, fp16, bf16, mixed (16-bit with fp32 master weights)
     #[arg(long, default_value = "fp32", value_name = "FORMAT")]
     pub precision: String,
-    /// Everything else.
+    /// The other options of the training step.
     #[command(flatten)]
     pub options: Options,
 }
 
-/// How a model is trained, but for its number formats.
+/// How a model is trained, without its number formats.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// sgd, momentum, adam, adamw, … [default: that of the published recipe]
+    /// Optimizer: sgd, momentum, adam, adamw, … [default: the optimizer of the published recipe]
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// Sizes of a sample.
     #[command(flatten)]
     pub sizes: TypedSizes,
-    /// Batches whose gradients are added up before each optimizer step
+    /// Batches whose gradients are accumulated before each optimizer step
     #[arg(long, value_name = "K", allow_hyphen_values = true)]
     pub accumulate: Option<String>,
-    /// Compute activations again in the backward pass, where burn can
+    /// Recompute activations in the backward pass, where burn can
     #[arg(long)]
     pub checkpointing: bool,
     /// Do not train the parameters below this path (repeatable)
     #[arg(long, value_name = "PREFIX")]
     pub freeze: Vec<String>,
-    /// Train low-rank adapters of this rank in place of the weights
+    /// Train low-rank adapters of this rank instead of the weights
     #[arg(long, value_name = "RANK", allow_hyphen_values = true)]
     pub lora: Option<String>,
-    /// The projections with adapters, for instance q,v [default: those of PEFT]
+    /// The projections that get adapters, for instance q,v [default: those of PEFT]
     #[arg(long, value_name = "NAMES", requires = "lora")]
     pub lora_targets: Option<String>,
-    /// The frozen weights beside adapters: dense (as --precision says), 8bit, 4bit
+    /// Format of the frozen weights beside adapters: dense (as --precision says), 8bit, 4bit
     #[arg(
         long,
         default_value = "dense",
@@ -362,16 +360,17 @@ pub struct Options {
     pub lora_base: String,
 }
 
-/// Cards, simulated.
+/// Simulated cards.
 #[derive(Debug, Args)]
 pub struct Cards {
-    /// The runtime that burn drives the card with: cuda, vulkan, wgpu
+    /// The runtime with which burn drives the card: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
-    /// Whether burn's kernels were tuned before (warm), or are tuned while the step runs (cold)
+    /// Whether burn tuned its kernels before the step (warm), or tunes them while it runs (cold)
     #[arg(long, default_value = "warm", value_name = "STATE")]
     pub tuning: String,
-    /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable
+    /// A card (rtx-3090), or a class (24GB: of the cards sold with it, the one with the least usable memory);
+    /// repeatable
     #[arg(long, value_name = "CARD")]
     pub gpu: Vec<String>,
     /// Exactly this much memory for the job: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
@@ -379,16 +378,16 @@ pub struct Cards {
     pub memory: Option<String>,
 }
 
-/// Where the answer goes, and how it looks.
+/// Where the answer goes, and in which format.
 #[derive(Clone, Debug, Args)]
 pub struct Output {
-    /// How the answer looks
+    /// The format of the answer
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Write the answer to a file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// No progress and no notes (FIT_CHECK_NO_PROGRESS in the environment: no progress)
+    /// Show no progress and no notes (FIT_CHECK_NO_PROGRESS in the environment: no progress)
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -396,24 +395,24 @@ pub struct Output {
 /// Whether answers are kept between calls.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Caching {
-    /// Simulate anew, and do not keep the answer
+    /// Simulate again, and do not keep the answer
     #[arg(long)]
     pub no_cache: bool,
 }
 
-/// When to say what would make a job fit.
+/// When to simulate changes that would make a job fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Advise {
-    /// Where it does not, how to ask for it: each change takes about as long as the answer.
+    /// If the job does not fit, only say how to ask for them: each takes about as long as the answer.
     #[default]
     Auto,
-    /// In any case.
+    /// Always simulate them.
     Always,
-    /// Not at all.
+    /// Never mention them.
     Never,
 }
 
-/// How an answer looks.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -425,6 +424,6 @@ pub enum Format {
     Csv,
     /// For issues and pages
     Markdown,
-    /// For browsers; only of `table`
+    /// For browsers; only from `table`
     Html,
 }

@@ -1,4 +1,4 @@
-//! What each command does.
+//! Runs the commands.
 
 pub mod cache;
 mod estimate;
@@ -18,18 +18,18 @@ use crate::cli::{Cli, Command};
 use crate::measure;
 use crate::resolve::{Batch, ResolvedRequest};
 
-/// It fits, or it is done.
+/// Exit status: it fits, or the command is done.
 pub const FITS: u8 = 0;
-/// It does not fit, or a check disagreed.
+/// Exit status: it does not fit, or a check found a difference.
 pub const DOES_NOT_FIT: u8 = 1;
-/// It could not be told.
+/// Exit status: there is no answer.
 pub const UNKNOWN: u8 = 2;
 
-/// Does what `cli` says.
+/// Runs the command of `cli`.
 ///
 /// # Errors
 ///
-/// It could not be told: bad input, or a fault.
+/// There is no answer: bad input, or a fault.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
@@ -50,12 +50,12 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// As [`run`], for a program that has a model of its own beside those of the zoo: it is meant
-/// where its name is typed.
+/// Like [`run`], for a program that has a model of its own besides those of the zoo. The name of that model
+/// on the command line means it.
 ///
 /// # Errors
 ///
-/// It could not be told: bad input, or a fault.
+/// There is no answer: bad input, or a fault.
 pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode> {
     let status = match &cli.command {
         Command::Estimate(raw) if raw.job.model == model.name() => estimate::answer(

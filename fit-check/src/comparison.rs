@@ -1,4 +1,6 @@
 //! An estimate and a measurement of the same step, side by side.
+//!
+//! The file is long because the estimated and the measured side become the same `Figures` here.
 
 use estimator::record::{BufferId, Pools, Role};
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
@@ -7,33 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Mark, Measurement, Purpose, Readings, Roles};
 
-/// What a job took, estimated or measured.
+/// The memory of a job, estimated or measured.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Figures {
-    /// The most in use at the end of a phase.
+    /// The most bytes in use at the end of a phase.
     pub live_bytes: Bytes,
-    /// The most in use at any time; of a measurement, the most that was seen.
+    /// The most bytes in use at any time; in a measurement, the most that was sampled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_live_bytes: Option<Bytes>,
-    /// The most that the pools held.
+    /// The most bytes reserved by the pools at the end of a phase.
     pub reserved_bytes: Bytes,
-    /// The most that they held of the device at any time, also within a phase; of a measurement, where
-    /// the driver counts it.
+    /// The most bytes reserved by the pools at any time, also within a phase; in a measurement only if the
+    /// driver counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
-    /// Of an estimate, the least and the most that they hold at any time, by how far the device's
-    /// thread is behind the program ([`estimator::QueueLag`]); none where there was no need to know.
+    /// In an estimate, the range of the most bytes reserved at any time over different queue lags
+    /// ([`estimator::QueueLag`]); none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_range: Option<Range>,
-    /// The most that the whole device held, where that is known.
+    /// The most bytes in use on the whole device, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_bytes: Option<Bytes>,
-    /// Phase by phase.
+    /// The figures at the end of each phase.
     pub phases: Vec<PhaseFigures>,
 }
 
-/// The least and the most of something.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "RangeOfBytes")]
 pub struct Range {
     /// The least.
     pub least: Bytes,
@@ -56,29 +59,29 @@ impl Range {
         }
     }
 
-    /// What in this range is nearest to `measured`.
+    /// The value in this range that is nearest to `measured`.
     fn nearest(self, measured: Bytes) -> Bytes {
         measured.clamp(self.least, self.most)
     }
 }
 
 impl PhaseFigures {
-    /// From where to where the pools can reserve.
+    /// The range of the bytes that the pools can reserve.
     fn range(&self) -> Range {
         self.reserved_range
             .unwrap_or(Range::of(self.reserved_bytes))
     }
 
-    /// What this estimate says is reserved, the nearest to what was `measured` where it says from
-    /// where to where.
+    /// The reserved bytes of this estimate; if the estimate is a range, the value in it that is nearest to
+    /// `measured`.
     pub fn reserved_near(&self, measured: Bytes) -> Bytes {
         self.range().nearest(measured)
     }
 }
 
 impl Figures {
-    /// Adds to this estimate what `other` says, in which the device's thread is otherwise behind the
-    /// program. What is in use at the end of a phase does not depend on that.
+    /// Widens the ranges of this estimate by `other`, an estimate with another queue lag. The bytes in use at
+    /// the end of a phase do not depend on the lag.
     pub fn widen(&mut self, other: &Self) {
         for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
             phase.reserved_range = Some(phase.range().with(other.reserved_bytes));
@@ -89,7 +92,8 @@ impl Figures {
         }
     }
 
-    /// Whether `measured` reserved, at the end of every phase and at most, what this estimate says.
+    /// Whether this estimate contains the bytes that `measured` reserved at the end of every phase and at its
+    /// peak.
     pub fn covers_reserved(&self, measured: &Self) -> bool {
         let phases = self
             .zip_phases(measured)
@@ -100,7 +104,7 @@ impl Figures {
         phases && peak
     }
 
-    /// The most that this estimate says is reserved at any time, the nearest to what was `measured`.
+    /// The most bytes reserved at any time in this estimate; of a range, the value nearest to `measured`.
     pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
         match self.peak_reserved_range {
             Some(range) => Some(range.nearest(measured)),
@@ -108,20 +112,20 @@ impl Figures {
         }
     }
 
-    /// The most that this estimate says is reserved at the end of a phase, the nearest to what was
+    /// The most bytes reserved at the end of a phase in this estimate; of a range, the value nearest to
     /// `measured`.
     fn reserved_near(&self, measured: Bytes) -> Bytes {
-        let most = |of: fn(&Range) -> Bytes| {
+        let most = |bound: fn(&Range) -> Bytes| {
             let phases = self.phases.iter();
             phases
-                .map(|phase| of(&phase.range()))
+                .map(|phase| bound(&phase.range()))
                 .max()
                 .unwrap_or(self.reserved_bytes)
         };
         measured.clamp(most(|range| range.least), most(|range| range.most))
     }
 
-    /// The phases of this estimate, each beside that of `measured`, as far as both go.
+    /// Pairs the phases of this estimate with those of `measured`, as far as both go.
     pub fn zip_phases<'a>(
         &'a self,
         measured: &'a Self,
@@ -130,10 +134,10 @@ impl Figures {
     }
 }
 
-/// What there was at the end of a phase.
+/// The figures at the end of a phase.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct PhaseFigures {
-    /// Which phase.
+    /// The phase.
     pub phase: Phase,
     /// Optimizer steps completed before it.
     pub step: usize,
@@ -141,24 +145,23 @@ pub struct PhaseFigures {
     pub allocations: u64,
     /// Bytes in use.
     pub live_bytes: Bytes,
-    /// The most in use within the phase; of a measurement, the most that was seen.
+    /// The most bytes in use within the phase; in a measurement, the most that was sampled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_live_bytes: Option<Bytes>,
-    /// How often the pools were asked for that.
+    /// How often the pools were sampled within the phase.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub readings: Option<u64>,
-    /// Bytes that the pools hold.
+    /// Bytes reserved by the pools.
     pub reserved_bytes: Bytes,
-    /// Of an estimate, the least and the most, by how far the device's thread is behind the program;
-    /// none where there was no need to know.
+    /// In an estimate, the range of the reserved bytes over different queue lags; none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_range: Option<Range>,
-    /// What is in use, by category: as the program says, and where it says nothing, by the
-    /// phase.
+    /// Bytes in use by category. The program names the category of a buffer; where it does not, the phase
+    /// decides.
     pub categories: Breakdown,
 }
 
-/// One side's view of a mark.
+/// The end of a phase, estimated or measured.
 struct PhaseEnd {
     phase: Phase,
     step: usize,
@@ -169,7 +172,7 @@ struct PhaseEnd {
 }
 
 impl Figures {
-    /// What `simulated` says; `overhead` is what a process costs beside the pools.
+    /// The figures of `simulated`; `overhead` is the memory that a process takes besides the pools.
     pub fn estimated(simulated: &Simulated, overhead: Option<Bytes>) -> Self {
         let recording = &simulated.recording;
         let phases = Analysis::of(recording).timeline.phases(recording);
@@ -192,7 +195,7 @@ impl Figures {
         }
     }
 
-    /// What `run` says; `sampled` are the marks of one in which the pools were asked all the time.
+    /// The figures of `run`; `sampled` are the marks of a run whose pools were sampled all the time.
     pub fn measured(run: &Measurement, sampled: &[Mark]) -> Self {
         let marks = &run.marks;
         let sampled = sampled.iter().map(|mark| mark.sampled);
@@ -212,7 +215,7 @@ impl Figures {
     }
 
     fn new(marks: impl Iterator<Item = PhaseEnd>, device_bytes: Option<Bytes>) -> Self {
-        // What is in use at the end of a step and has no name is what the optimizer keeps.
+        // Unnamed buffers that are in use at the end of a step are optimizer state.
         let mut optimizer = Bytes::ZERO;
         let phases: Vec<_> = marks
             .map(|mark| {
@@ -246,7 +249,7 @@ impl Figures {
                 }
             })
             .collect();
-        let most = |of: fn(&PhaseFigures) -> Bytes| phases.iter().map(of).max();
+        let most = |figure: fn(&PhaseFigures) -> Bytes| phases.iter().map(figure).max();
         Self {
             live_bytes: most(|phase| phase.live_bytes).unwrap_or_default(),
             peak_live_bytes: phases
@@ -262,9 +265,9 @@ impl Figures {
     }
 }
 
-/// Bytes of the buffers that `said` names.
-fn roles(simulated: &Simulated, said: &[(BufferId, Role)]) -> Roles {
-    Roles::of(said.iter().map(|(buffer, role)| {
+/// Bytes of the buffers that `named` lists.
+fn roles(simulated: &Simulated, named: &[(BufferId, Role)]) -> Roles {
+    Roles::of(named.iter().map(|(buffer, role)| {
         let purpose = match role {
             Role::Parameter(_) => Purpose::Parameter,
             Role::Buffer(_) => Purpose::Statistic,
@@ -275,33 +278,32 @@ fn roles(simulated: &Simulated, said: &[(BufferId, Role)]) -> Roles {
     }))
 }
 
-/// How far an estimate is from a measurement, relative to the measurement: below zero where
-/// the estimate is too low.
+/// The errors of an estimate relative to the measurement; negative where the estimate is too low.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Errors {
-    /// Of the most in use at the end of a phase.
+    /// Error of the most bytes in use at the end of a phase.
     pub live: f64,
-    /// Of the most that the pools held at the end of a phase; zero in the range of the estimates.
+    /// Error of the most bytes reserved at the end of a phase; zero in the range of the estimates.
     pub reserved: f64,
-    /// Of the most that they held at any time, where the driver counts it; zero in the range of the
+    /// Error of the most bytes reserved at any time, if the driver counts them; zero in the range of the
     /// estimates.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved: Option<f64>,
-    /// Of the whole device.
+    /// Error of the memory in use on the whole device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<f64>,
-    /// Of the end of a phase, the one that is furthest off.
+    /// The largest error of the bytes in use at the end of a phase.
     pub worst_phase: f64,
-    /// Of the most in use within a phase, against the most that was seen, in the phase in
-    /// which the estimate is lowest. Not held against the estimate: whoever asks the pools
-    /// has the calls that CubeCL's channel still gathers made at once, before the program
-    /// drops what it no longer needs, so that more can be seen than there is otherwise.
+    /// Error of the most bytes in use within a phase, against the most that was sampled, in the phase in
+    /// which the estimate is lowest. It does not count against the estimate: sampling makes CubeCL execute
+    /// the calls in its channel at once, before the program drops what it no longer needs, so more bytes can
+    /// be in use than otherwise.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub within_phases: Option<f64>,
 }
 
 impl Errors {
-    /// Of `estimated` against `measured`.
+    /// The errors of `estimated` against `measured`.
     pub fn of(estimated: &Figures, measured: &Figures) -> Self {
         let phases = || estimated.zip_phases(measured);
         let worst = phases()
@@ -333,8 +335,8 @@ impl Errors {
         }
     }
 
-    /// Whether the estimate is at the end of no phase below the measurement, nor above it by
-    /// more than `tolerance` of it.
+    /// Whether no figure of the estimate, except those within phases, is below the measurement or above it by
+    /// more than the fraction `tolerance`.
     pub fn within(&self, tolerance: f64) -> bool {
         let near = |error: f64| (0.0..=tolerance).contains(&error);
         near(self.live)

@@ -1,8 +1,8 @@
-//! CUDA's runtime without a GPU: a process that this program starts finds a CUDA driver of our own
-//! (`estimator/counting-driver`), which counts memory, refuses beyond a limit and runs nothing.
+//! CUDA's runtime without a GPU: a process that this program starts loads the counting driver
+//! (`estimator/counting-driver`), which counts memory, refuses allocations beyond a limit and runs nothing.
 //!
-//! The driver's bytes are part of this program. They are put into a temporary folder, and only that
-//! one process looks there.
+//! This program contains the driver and writes it into a temporary folder, in which only that one process
+//! looks.
 
 mod journal;
 mod program;
@@ -28,26 +28,26 @@ const LIBRARY: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/li
 #[cfg(not(counting_driver))]
 const LIBRARY: Option<&[u8]> = None;
 
-/// Stands in for libdevice, CUDA's library of mathematical functions, which is linked into kernels
-/// when they are compiled: the same names, without what they compute.
+/// Stands in for libdevice, CUDA's library of mathematical functions, which the compiler links into kernels:
+/// the same names, without what they compute.
 const LIBDEVICE: &[u8] =
     include_bytes!("../../estimator/counting-driver/libdevice/libdevice.10.bc");
 
-/// Where CubeCL looks for a CUDA toolkit if `CUDA_PATH` names none: `CUDA_ROOTS` of `cubecl-llvm`
-/// 0.11.3, `src/nvptx/libdevice.rs`.
+/// The folders in which CubeCL looks for a CUDA toolkit if `CUDA_PATH` names none: `CUDA_ROOTS` of
+/// `cubecl-llvm` 0.11.3, `src/nvptx/libdevice.rs`.
 const CUDA_ROOTS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
 
-/// Where libdevice is in a toolkit.
+/// The folder of libdevice in a toolkit.
 const LIBDEVICE_FOLDER: &str = "nvvm/libdevice";
 
-/// Where the system's loader looks for libraries first.
+/// The variable with the folders in which the system's loader looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The memory of a card without a limit. A quarter of it, which CubeCL takes for the largest page, is
-/// more than any step asks for.
+/// The memory of a card without a limit. A quarter of it, CubeCL's largest page, is more than any step asks
+/// for.
 pub const UNLIMITED: Bytes = Bytes(1 << 50);
 
-/// A counting driver in a folder of its own, for processes that are started with it.
+/// A counting driver in a folder of its own, for the processes that load it.
 #[derive(Debug)]
 pub struct CountingDriver {
     folder: TempDir,
@@ -55,12 +55,12 @@ pub struct CountingDriver {
 }
 
 impl CountingDriver {
-    /// A driver for cards like `cards`; each launch keeps the thread that asks for it for
-    /// `launch_delay`, which is zero but in experiments.
+    /// A driver for cards like `cards`. Each launch blocks the thread that makes it for `launch_delay`, which
+    /// is zero except in experiments.
     ///
     /// # Errors
     ///
-    /// The system is not Linux, or there is no folder for it.
+    /// The system is not Linux, or the folder cannot be written.
     pub fn new(cards: &[DeviceSpec], launch_delay: Duration) -> anyhow::Result<Self> {
         let Some(library) = LIBRARY else {
             return Err(
@@ -92,7 +92,7 @@ impl CountingDriver {
         self.folder.path().join(name)
     }
 
-    /// The cards, as `config.rs` of the driver reads them.
+    /// The cards, in the format that the driver's `config.rs` reads.
     fn config(&self, launch_delay: Duration) -> String {
         let mut text = format!(
             "journal {}\nlaunch-delay-us {}\n",
@@ -117,13 +117,13 @@ impl CountingDriver {
         text
     }
 
-    /// Has the process that `command` starts find this driver, and no other process.
+    /// Makes the process that `command` starts load this driver.
     pub fn apply(&self, command: &mut Command) {
         let mut folders = vec![self.folder.path().to_path_buf()];
         if let Some(usual) = std::env::var_os(LIBRARY_PATH) {
             folders.extend(std::env::split_paths(&usual));
         }
-        // A folder whose name has a colon cannot be in the list; a temporary one has none.
+        // A folder with a colon in its name cannot be in the list; a temporary folder has none.
         if let Ok(folders) = std::env::join_paths(folders) {
             command.env(LIBRARY_PATH, folders);
         }
@@ -133,16 +133,16 @@ impl CountingDriver {
         }
     }
 
-    /// Memory of the card with this index that a process may have; none if there is no limit.
+    /// The memory of the card with this index that a process may take; none if there is no limit.
     pub fn free(&self, card: usize) -> Option<Bytes> {
         self.cards.get(card)?.available()
     }
 
-    /// Begins the journal anew.
+    /// Begins a new journal.
     ///
     /// # Errors
     ///
-    /// That of the processes until now cannot be removed.
+    /// The journal of earlier processes cannot be removed.
     pub fn forget(&self) -> anyhow::Result<()> {
         match std::fs::remove_file(self.path("journal")) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -150,7 +150,7 @@ impl CountingDriver {
         }
     }
 
-    /// What happened on its cards until now.
+    /// The events on its cards until now.
     ///
     /// # Errors
     ///

@@ -12,12 +12,12 @@ use crate::step::training_job;
 /// The answer of `gpus --fits`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct FitsReport {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// Where it fits, the least usable memory first.
+    /// The cards on which it fits, the least usable memory first.
     pub cards: Vec<FittingGpu>,
-    /// The cards for which there is no answer.
+    /// The cards without an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undetermined: Vec<Undetermined>,
 }
@@ -27,9 +27,9 @@ pub struct FitsReport {
 pub struct FittingGpu {
     /// The card.
     pub gpu: GpuName,
-    /// What to type for it.
+    /// The name to type for it.
     pub alias: &'static str,
-    /// The number on the box, in GB.
+    /// The memory that it is sold with, in GB.
     pub marketed_gb: f64,
     /// US list price at launch, where the catalogue has it.
     pub launch_price_usd: Option<f64>,
@@ -37,21 +37,21 @@ pub struct FittingGpu {
     pub launch_year: Option<u32>,
     /// The least memory with which the step completes on such a card.
     pub required_bytes: Bytes,
-    /// What is left over.
+    /// The memory that the step leaves free.
     pub headroom_bytes: i64,
 }
 
-/// A card on which the step went wrong.
+/// A card on which the simulation failed.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Undetermined {
     /// The card.
     pub gpu: GpuName,
-    /// What went wrong.
+    /// The error.
     pub error: String,
 }
 
-/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, the
-/// least usable memory first, and those on which it went wrong.
+/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, the least usable
+/// memory first; and the cards on which the simulation failed.
 pub fn fitting_gpus<M: Model + Sync>(
     model: &M,
     job: &Job,

@@ -1,4 +1,4 @@
-//! Where an error of a library meets a person: what would help.
+//! Adds hints to the errors of the libraries.
 
 use estimator::SizeError;
 use model_zoo::Setting;
@@ -7,7 +7,7 @@ use crate::input_options::SizeOption;
 use crate::user_error::{UserError, either};
 
 impl From<anyhow::Error> for UserError {
-    /// Every error of the libraries gets its hint here, wherever it came from.
+    /// Adds its hint to every error of the libraries, wherever the error came from.
     fn from(error: anyhow::Error) -> Self {
         error
             .downcast::<Self>()
@@ -20,7 +20,7 @@ impl From<anyhow::Error> for UserError {
     }
 }
 
-/// The option that `setting` is given with.
+/// The option that sets `setting`.
 fn option_of(setting: Setting) -> String {
     match setting {
         Setting::Input(size) => format!("--{}", SizeOption::of(size).name),

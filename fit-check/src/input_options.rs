@@ -6,19 +6,19 @@ use model_zoo::{Input, InputSize, SizeValue};
 use crate::user_error::UserError;
 use crate::values::count;
 
-/// How people give a size of a sample, and how they read it.
+/// The option for a size of a sample, and the text with which people read the size.
 #[derive(Debug)]
 pub struct SizeOption {
-    /// Which size.
+    /// The size.
     pub size: InputSize,
     /// The name of the option.
     pub name: &'static str,
-    /// What its value is called in the help.
+    /// The name of its value in the help.
     value_name: &'static str,
     help: &'static str,
-    /// What follows the number where people read it.
+    /// The unit that follows the number for people.
     pub unit: &'static str,
-    /// Whether the line that names a job says it.
+    /// Whether the headline of a job contains it.
     pub is_in_headline: bool,
 }
 
@@ -67,13 +67,13 @@ pub const SIZES: [SizeOption; 5] = [
 ];
 
 impl SizeOption {
-    /// That of `size`.
+    /// The option for `size`.
     pub fn of(size: InputSize) -> &'static Self {
         let found = SIZES.iter().find(|option| option.size == size);
         found.expect("every size has a row")
     }
 
-    /// What to type for `value`: `--image 224`.
+    /// The option with `value`, as a user types it: `--image 224`.
     pub fn typed(&self, value: SizeValue) -> String {
         match value {
             SizeValue::Pixels([height, width]) if height == width => {
@@ -83,11 +83,11 @@ impl SizeOption {
         }
     }
 
-    /// The value that `text` means.
+    /// Parses the value of the option.
     ///
     /// # Errors
     ///
-    /// It means none.
+    /// The text is not a valid value.
     pub fn parse(&self, text: &str) -> Result<SizeValue, UserError> {
         let option = format!("--{}", self.name);
         if !self.size.is_image() {
@@ -106,16 +106,16 @@ impl SizeOption {
     }
 }
 
-/// The sizes that were typed, as they were.
+/// The sizes on the command line, as typed.
 #[derive(Clone, Debug, Default)]
 pub struct TypedSizes(Vec<(&'static SizeOption, String)>);
 
 impl TypedSizes {
-    /// The sizes; those that were not typed are none.
+    /// Parses the sizes; those that were not typed are none.
     ///
     /// # Errors
     ///
-    /// A value that cannot be.
+    /// A value is invalid.
     pub fn input(&self) -> Result<Input, UserError> {
         let mut input = Input::default();
         for (option, text) in &self.0 {

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first asks for what there is so far, the second ends the program.
+//! Ctrl-C: the first asks for the results so far, the second ends the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,14 +6,14 @@ use anyhow::Context;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// The exit status of a program that Ctrl-C ended: 128 and the number of SIGINT.
+/// The exit status of a program that Ctrl-C ended: 128 plus the number of SIGINT.
 const ENDED: i32 = 130;
 
-/// From now on, the first Ctrl-C is remembered.
+/// Remembers the first Ctrl-C from now on.
 ///
 /// # Errors
 ///
-/// The system does not tell of it.
+/// The system does not allow a handler.
 pub fn watch() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         if REQUESTED.swap(true, Ordering::Relaxed) {
@@ -23,7 +23,7 @@ pub fn watch() -> anyhow::Result<()> {
     .context("Ctrl-C cannot be watched for")
 }
 
-/// Whether there was one.
+/// Whether Ctrl-C was pressed.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

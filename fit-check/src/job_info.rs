@@ -1,4 +1,4 @@
-//! What every answer says of its job, of the burn that it speaks of, and of a card.
+//! The description of a job, of the configuration of burn and of a card, for every answer.
 
 use estimator::{Bytes, Provenance, Tuning};
 use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision};
@@ -11,7 +11,7 @@ use crate::resolve::{Card, ResolvedRequest};
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 2;
 
-/// The burn that an answer speaks of.
+/// The configuration of burn that an answer is about.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Burn {
     /// Its version.
@@ -20,16 +20,16 @@ pub struct Burn {
     pub fusion: bool,
     /// Whether kernels are tuned.
     pub autotune: bool,
-    /// If they are: whether that was done before.
+    /// Whether kernels were tuned before; none if they are not tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
 }
 
 impl Burn {
-    /// The version of burn that is simulated: that of the lock file.
+    /// The simulated version of burn, from the lock file.
     pub const VERSION: &str = env!("BURN_VERSION");
 
-    /// The burn of this program; if it tunes its kernels, with `tuning`.
+    /// The configuration of burn in this program; `tuning` counts only if it tunes its kernels.
     pub fn this(tuning: Tuning) -> Self {
         let autotune = cfg!(feature = "autotune");
         Self {
@@ -53,17 +53,17 @@ impl Burn {
     }
 }
 
-/// What was asked.
+/// The job that an answer is about.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct JobInfo {
     /// Version of this interface.
     pub schema: u32,
     /// The model's name.
     pub model: String,
-    /// Samples in a batch; not where the batch is the answer.
+    /// Samples in a batch; absent if the batch is the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
-    /// Tokens in a batch, where samples are made of tokens.
+    /// Tokens in a batch, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
     /// Number formats.
@@ -74,13 +74,13 @@ pub struct JobInfo {
     pub runtime: estimator::Runtime,
     /// Sizes of a sample.
     pub input: Input,
-    /// Batches per optimizer step, if more than one.
+    /// Batches per optimizer step, if there is more than one.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: usize,
-    /// Whether activations are computed again.
+    /// Whether the backward pass recomputes activations.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub checkpointing: bool,
-    /// Path prefixes that are not trained.
+    /// Path prefixes of frozen parameters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
     /// Low-rank adapters.
@@ -89,7 +89,7 @@ pub struct JobInfo {
     /// How the model's weights file agrees with its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Comparison>,
-    /// The burn that it speaks of.
+    /// The configuration of burn.
     pub burn: Burn,
 }
 
@@ -98,7 +98,7 @@ fn is_one(count: &usize) -> bool {
 }
 
 impl JobInfo {
-    /// Of `request`, with its batch or without.
+    /// The description of `request`, with its batch or without.
     pub fn new<M: Model>(request: &ResolvedRequest<M>, batch: Option<usize>) -> Self {
         Self {
             weights: request.comparison.clone(),
@@ -112,7 +112,7 @@ impl JobInfo {
         }
     }
 
-    /// Of a job on a runtime, with its batch or without.
+    /// The description of a job on a runtime, with its batch or without.
     pub fn of(
         model: &impl Model,
         job: &Job,
@@ -142,9 +142,9 @@ impl JobInfo {
 /// Low-rank adapters.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Adapters {
-    /// Their rank.
+    /// The rank.
     pub rank: usize,
-    /// The projections that have one.
+    /// The projections with an adapter.
     pub targets: Vec<&'static str>,
     /// The format of the frozen weights.
     pub base: BaseFormat,
@@ -163,19 +163,19 @@ impl Adapters {
 /// A card, as an answer names it.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GpuName {
-    /// Its name; the size where only a size was given.
+    /// Its name; the size if only a size was given.
     pub name: String,
-    /// Its memory.
+    /// Its usable memory.
     pub usable_bytes: Bytes,
-    /// What a process costs on it beside the pools.
+    /// The memory that a process takes on it besides the pools.
     pub overhead_bytes: Bytes,
-    /// Where its memory is known from.
+    /// How its memory is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provenance: Option<Provenance>,
 }
 
 impl GpuName {
-    /// Of `card`.
+    /// The description of `card`.
     pub fn new(card: &Card) -> Self {
         Self {
             name: match card.gpu {

@@ -1,4 +1,4 @@
-//! The pieces of the program `fit-check`.
+//! The library of the programs `fit-check` and `cargo fit-check`.
 
 pub mod advice;
 pub mod cache;

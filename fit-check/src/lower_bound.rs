@@ -1,5 +1,5 @@
-//! The answer for weights whose network is not known: what any training step with them takes
-//! at least.
+//! The answer for weights whose network is not known: the least memory that any training step with them
+//! takes.
 
 use estimator::record::Event;
 use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, parallel_map};
@@ -13,16 +13,16 @@ use crate::resolve::{Card, ResolvedRequest};
 use crate::simulate_step;
 use crate::user_error::UserError;
 
-/// Tensors of a file, counted.
+/// A count of tensors of a file.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Part {
     /// What they have in common: a type, or the beginning of their names.
     pub name: String,
-    /// How many there are.
+    /// The number of tensors.
     pub tensors: u64,
-    /// Elements of all of them.
+    /// The elements of all of them.
     pub parameters: u64,
-    /// Bytes of them in the file.
+    /// The bytes of all of them in the file.
     pub bytes: Bytes,
 }
 
@@ -37,20 +37,20 @@ impl From<(String, Sum)> for Part {
     }
 }
 
-/// What is on the card when the backward pass of a step has ended, but for its activations.
+/// The memory in use when the backward pass of a step has ended, without activations.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Held {
     /// Weights, trained and frozen.
     pub weights_bytes: Bytes,
     /// Gradients.
     pub gradients_bytes: Bytes,
-    /// What the optimizer remembers.
+    /// Optimizer state, without the fp32 copies.
     pub optimizer_bytes: Bytes,
     /// The fp32 copies of 16-bit weights.
     pub master_bytes: Bytes,
     /// Running statistics and constants.
     pub buffers_bytes: Bytes,
-    /// Not known without the network.
+    /// Activations: not known without the network.
     pub activations_bytes: Option<Bytes>,
 }
 
@@ -59,48 +59,48 @@ pub struct Held {
 pub struct Bound {
     /// The card.
     pub gpu: GpuName,
-    /// False: not even the weights, gradients and optimizer state do. None: those do, and the
+    /// False if not even the weights, gradients and optimizer state fit. None if they fit, since the
     /// activations are not known.
     pub fits: Option<bool>,
-    /// What they leave over, negative if they do not fit.
+    /// The memory that they leave free; negative if they do not fit.
     pub headroom_bytes: i64,
 }
 
 /// The answer of `estimate` for weights alone.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LowerBound {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// Why the configuration beside the weights was of no use.
+    /// Why the configuration beside the weights could not be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
     /// The tensors of the file by type.
     pub dtypes: Vec<Part>,
     /// The tensors of the file by module.
     pub modules: Vec<Part>,
-    /// Elements that are trained.
+    /// Elements of trained weights.
     pub trainable: u64,
-    /// Elements of weights that are not.
+    /// Elements of frozen weights.
     pub frozen: u64,
-    /// What is held.
+    /// The memory in use after the backward pass.
     pub held: Held,
-    /// In use at the worst moment of the optimizer's step: a lower bound for the whole step.
+    /// The bytes in use at the peak of the optimizer's step: a lower bound for the whole step.
     pub at_least_bytes: Bytes,
-    /// Card by card.
+    /// The verdict on each card.
     pub cards: Vec<Bound>,
 }
 
 impl LowerBound {
-    /// Runs the step that `request` describes, with the weights of `checkpoint`.
+    /// Runs the step of `request` with the weights of `checkpoint`.
     ///
     /// # Errors
     ///
     /// The step failed, or a card does not offer its number format.
     pub fn of(request: &ResolvedRequest, checkpoint: &Checkpoint) -> Result<Self, UserError> {
         let figures = Figures::of(request, &request.job)?;
-        // Mixed precision keeps a copy of four bytes of each trained parameter; the recording counts it to
-        // the optimizer's state.
+        // Mixed precision keeps a copy of four bytes for each trained parameter; the recording counts it as
+        // optimizer state.
         let master = match request.job.precision {
             Precision::Mixed => Bytes(4 * figures.trainable),
             _ => Bytes::ZERO,
@@ -131,7 +131,7 @@ impl LowerBound {
         })
     }
 
-    /// Whether it fits on every card that was named; none if that cannot be told.
+    /// Whether the step fits on every named card; none if that is not known.
     pub fn fits(&self) -> Option<bool> {
         match self.cards.iter().any(|card| card.fits == Some(false)) {
             true => Some(false),
@@ -141,14 +141,14 @@ impl LowerBound {
     }
 }
 
-/// With more tensors than this a step is not run with all of them: CubeCL's pools look at each
-/// slice of a page at each allocation, so ten times the tensors take a hundred times as long.
+/// A step with more tensors than this is not run with all of them: CubeCL's pools visit each slice of a page
+/// at each allocation, so ten times the tensors take a hundred times as long.
 const MANY: usize = 1_000;
 
-/// More kinds of tensors than a network has that somebody trains; each kind is run.
+/// More kinds of tensors than any trained network has; the step of each kind is run.
 const MOST_KINDS: usize = 1_000;
 
-/// The weights of `model`, if they are too many for a step with all of them.
+/// The weights of `model`, if they have too many tensors to run the step with all of them.
 fn many(model: &AnyModel) -> Option<&Weights> {
     match model {
         AnyModel::Weights(weights) if weights.tensors() > MANY => Some(weights),
@@ -156,7 +156,7 @@ fn many(model: &AnyModel) -> Option<&Weights> {
     }
 }
 
-/// What a step with weights takes, but for its activations.
+/// The memory of a step with weights, without activations.
 struct Figures {
     trainable: u64,
     frozen: u64,
@@ -201,21 +201,21 @@ impl Figures {
         })
     }
 
-    /// One tensor of each kind is run. What is held of it is held of each; what the optimizer
-    /// needs in between of one after the other is left out, so that it is a bound all the same.
+    /// Runs the step with one tensor of each kind, and counts its memory once for each tensor of that kind.
+    /// What the optimizer needs in between for single tensors is left out, so the sum is still a lower bound.
     fn sum(
         kinds: &[(Weights, u64)],
         job: &Job,
         request: &ResolvedRequest,
     ) -> Result<Self, UserError> {
-        let each = parallel_map(kinds, |(weights, _)| Self::run(weights, job, request));
+        let figures = parallel_map(kinds, |(weights, _)| Self::run(weights, job, request));
         let mut all = Self {
             trainable: 0,
             frozen: 0,
             held: Breakdown::default(),
             at_least: Bytes::ZERO,
         };
-        for ((_, count), one) in kinds.iter().zip(each) {
+        for ((_, count), one) in kinds.iter().zip(figures) {
             let one = one?;
             all.trainable += one.trainable * count;
             all.frozen += one.frozen * count;
@@ -226,7 +226,7 @@ impl Figures {
     }
 }
 
-/// What is in use when the last backward pass has ended.
+/// The memory in use at the end of the last backward pass.
 fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
     let recording = &simulated.recording;
     let last = recording
@@ -243,8 +243,8 @@ fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
     }
 }
 
-/// Whether the weights fit on `card`: if they are not more than it has, the step is run there,
-/// with its memory in force, unless there are too many.
+/// Whether the weights fit on `card`. If they are not larger than its memory, the step runs there, with that
+/// memory as the limit, unless there are too many tensors.
 fn bound(request: &ResolvedRequest, card: &Card, at_least: Bytes) -> Result<Bound, UserError> {
     let available = card.device.available().unwrap_or(Bytes(u64::MAX));
     let may_fit = at_least <= available
@@ -262,11 +262,11 @@ fn bound(request: &ResolvedRequest, card: &Card, at_least: Bytes) -> Result<Boun
     })
 }
 
-/// Refuses a `model` of which only the weights are known, for a command that needs its step.
+/// Refuses a `model` whose network is not known, for a command that needs its step.
 ///
 /// # Errors
 ///
-/// Only weights are known.
+/// Only the weights are known.
 pub fn need_network(model: &AnyModel, origin: &Origin, command: &str) -> Result<(), UserError> {
     let AnyModel::Weights(weights) = model else {
         return Ok(());

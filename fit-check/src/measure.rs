@@ -1,8 +1,8 @@
 //! A training step on a real device.
 //!
-//! It runs in a process of its own, so that a driver that crashes, a full card or a step that
-//! hangs ends as a value here: [`Setup`] starts the program again as `fit-check measure`,
-//! hands it a `Task`, and collects what it says, line by line.
+//! The step runs in a child process, so that a driver that crashes, a full card or a step that hangs becomes
+//! a value here. [`Setup`] starts the program again as `fit-check measure`, sends it a `Task`, and reads its
+//! messages line by line.
 
 mod ballast;
 mod child;
@@ -26,7 +26,7 @@ pub use child::run as run_child;
 pub use devices::{Backend, DeviceKind, DeviceName, DeviceReport, Found};
 pub use parent::{MemoryHold, Setup, list};
 
-/// What the other process is to do.
+/// The task of the child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Task {
     /// Find all devices.
@@ -35,25 +35,25 @@ enum Task {
     Probe(DeviceName),
     /// Train on a device.
     Train(DeviceName, Box<Training>),
-    /// Hold memory of a device, so that just so much of it is free.
+    /// Hold memory of a device, so that only so much of it is free.
     Hold(DeviceName, Bytes),
 }
 
 /// A training job, and how it is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Training {
-    /// The model, as it was typed.
+    /// The model, as typed.
     pub model: String,
     /// How it is trained, and with how many samples.
     pub request: Request,
     /// Whether kernels are launched.
     pub mode: Mode,
-    /// Whether the pools are asked all the time for the most that they hold within a phase;
-    /// asking hands queued launches to the device earlier than they would be.
+    /// Whether the pools are sampled all the time, to find the most bytes in use within a phase. Sampling
+    /// hands queued launches to the device earlier than usual.
     pub sampled: bool,
-    /// The most memory that the process may take of the host.
+    /// The most host memory that the process may take.
     pub limit: Option<Bytes>,
-    /// Whether burn's tuner knows the kernels of the step when it begins: if so, the step is run before.
+    /// Whether burn's tuner knows the kernels of the step when it begins; if so, the step runs once before.
     pub tuning: Tuning,
 }
 
@@ -62,14 +62,14 @@ pub struct Training {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Mode {
-    /// As it is: the device trains.
+    /// The device trains.
     Real,
-    /// CubeCL's dry run: kernels are compiled and not launched, pages are reserved and not
-    /// touched; the pools are those of the real runtime.
+    /// CubeCL's dry run: it compiles kernels without launching them, and reserves pages without touching
+    /// them. The pools are those of the real runtime.
     DryRun,
 }
 
-/// What the other process says, one line each.
+/// A message of the child process, one line each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
@@ -81,45 +81,45 @@ enum Message {
     Device(Box<Opened>),
     /// A phase ended.
     Mark(Box<Mark>),
-    /// It holds what it was to hold.
+    /// It holds the memory.
     Holding,
-    /// It went wrong.
+    /// The task failed.
     Failed(String),
-    /// It came to its end.
+    /// The task is complete.
     Done,
 }
 
-/// A device that was opened.
+/// An opened device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Opened {
-    /// For people.
+    /// The description for people.
     pub report: DeviceReport,
-    /// For a simulated card like it.
+    /// The properties of a simulated card like it.
     pub description: DeviceDescription,
-    /// Memory that no process held when it had been opened, where its driver says so.
+    /// Memory that no process held after it was opened, if its driver reports it.
     pub free: Option<Bytes>,
 }
 
-/// What was measured at the end of a phase.
+/// The measurement at the end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
-    /// Which phase ended.
+    /// The phase that ended.
     pub phase: estimator::Phase,
     /// Optimizer steps completed before it.
     pub step: usize,
-    /// What burn's pools hold.
+    /// The figures of burn's pools.
     pub pools: Pools,
-    /// What the program says of its tensors.
+    /// The tensors that the program names.
     pub said: Roles,
-    /// The most in use that was seen within the phase, if the pools were asked all the time.
+    /// The most bytes in use within the phase, if the pools were sampled.
     pub sampled: Option<Readings>,
     /// Host memory of the process.
     pub process: Option<Bytes>,
-    /// Memory of the whole device in use, as its driver says.
+    /// Memory in use on the whole device, if its driver reports it.
     pub device: Option<Bytes>,
 }
 
-/// What the program says that a buffer is for.
+/// The purpose of a buffer, as the program names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// It holds a parameter.
@@ -132,25 +132,25 @@ pub enum Purpose {
     Input,
 }
 
-/// Bytes of the buffers whose purpose the program states.
+/// Bytes of the buffers whose purpose the program names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Roles {
-    /// Of parameters.
+    /// Bytes of parameters.
     pub parameters: Bytes,
-    /// Of running statistics.
+    /// Bytes of running statistics.
     pub buffers: Bytes,
-    /// Of gradients of parameters.
+    /// Bytes of gradients of parameters.
     pub gradients: Bytes,
-    /// Of the batch.
+    /// Bytes of the batch.
     pub inputs: Bytes,
 }
 
 impl Roles {
-    /// Of the buffers that `said` names, each counted once: a parameter stays one, whatever
-    /// else the same buffer is called.
-    pub fn of<B: Eq + Hash>(said: impl IntoIterator<Item = (B, Purpose, Bytes)>) -> Self {
+    /// Adds up the bytes of the named buffers, each counted once. A buffer of a parameter counts as
+    /// parameter, whatever other names it has.
+    pub fn of<B: Eq + Hash>(buffers: impl IntoIterator<Item = (B, Purpose, Bytes)>) -> Self {
         let mut named = HashMap::new();
-        for (buffer, purpose, bytes) in said {
+        for (buffer, purpose, bytes) in buffers {
             let (known, _) = named.entry(buffer).or_insert((purpose, bytes));
             if *known != Purpose::Parameter {
                 *known = purpose;
@@ -168,13 +168,13 @@ impl Roles {
         roles
     }
 
-    /// All of them together.
+    /// The sum of all of them.
     pub fn total(&self) -> Bytes {
         self.parameters + self.buffers + self.gradients + self.inputs
     }
 }
 
-/// What was seen by asking all the time.
+/// The result of sampling the pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Readings {
     /// The most bytes in use.
@@ -186,6 +186,7 @@ pub struct Readings {
 /// How a measurement ended.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "what")]
+#[schemars(rename = "RunOutcome")]
 pub enum Outcome {
     /// Every step ran.
     Trained,
@@ -193,11 +194,11 @@ pub enum Outcome {
     OutOfMemory(String),
     /// The step failed in another way.
     Failed(String),
-    /// The process was ended by a signal.
+    /// A signal ended the process.
     Killed(i32),
     /// The process ended itself with this status.
     Exited(i32),
-    /// It took longer than these seconds.
+    /// The process took longer than these seconds.
     TimedOut(u64),
 }
 
@@ -214,14 +215,14 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// A measurement, as far as it came.
+/// A measurement, complete or not.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The device.
     pub device: Opened,
-    /// Phase by phase.
+    /// The marks, phase by phase.
     pub marks: Vec<Mark>,
-    /// The most that the process had of the device at any time, where its driver counts it.
+    /// The most bytes that the process held on the device at any time, if its driver counts them.
     pub peak_reserved: Option<Bytes>,
     /// How it ended.
     pub ending: Outcome,

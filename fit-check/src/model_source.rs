@@ -1,4 +1,4 @@
-//! Models that are not of the zoo: what a path on the command line leads to.
+//! Finds models: by their name in the zoo, or by a path on the command line.
 
 mod checkpoint;
 mod comparison;
@@ -23,16 +23,16 @@ pub use model_files::is_path;
 use self::model_files::ModelFiles;
 use crate::user_error::{UserError, either};
 
-/// What is to be trained.
+/// The model to train.
 #[derive(Clone, Debug)]
 pub enum AnyModel {
     /// A published network.
     Published(Box<Variant>),
-    /// A network of the zoo made small.
+    /// A tiny model: a network of the zoo with small dimensions.
     TinyModel(Box<TinyModel>),
-    /// A network whose dimensions a `config.json` gives.
+    /// A network with the dimensions in a `config.json`.
     ConfigModel(Box<ConfigModel>),
-    /// Weights of which no more is known than their names and shapes.
+    /// Weights of which only names and shapes are known.
     Weights(Weights),
 }
 
@@ -98,14 +98,14 @@ impl Model for AnyModel {
     }
 }
 
-/// What is known of a model beside its training step.
+/// What is known of a model besides its training step.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The weights file, if there is one.
     pub checkpoint: Option<Checkpoint>,
-    /// Why its configuration was of no use, if there is one.
+    /// Why its configuration could not be used, if it has one.
     pub unsupported: Option<String>,
-    /// What is published about it, if it is of the zoo.
+    /// The published variant, if the model is of the zoo.
     pub published: Option<Box<Variant>>,
 }
 
@@ -126,14 +126,14 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
         };
         return Ok((AnyModel::Published(variant), origin));
     }
-    let place = ModelFiles::find(Path::new(name))?;
-    let checkpoint = match place.weights.as_slice() {
+    let files = ModelFiles::find(Path::new(name))?;
+    let checkpoint = match files.weights.as_slice() {
         [] => None,
         files => Some(Checkpoint::read(files)?),
     };
-    let unsupported = match &place.config {
+    let unsupported = match &files.config {
         None => None,
-        Some(path) => match ConfigModel::read(&place.name, &model_files::read_config(path)?) {
+        Some(path) => match ConfigModel::read(&files.name, &model_files::read_config(path)?) {
             Ok(network) => {
                 let origin = Origin {
                     checkpoint,
@@ -152,7 +152,7 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
     let Some(checkpoint) = checkpoint else {
         return Err(model_files::nothing_in(Path::new(name)));
     };
-    let weights = Weights::new(&place.name, checkpoint.weight_tensors());
+    let weights = Weights::new(&files.name, checkpoint.weight_tensors());
     let origin = Origin {
         checkpoint: Some(checkpoint),
         unsupported,
@@ -161,17 +161,17 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
     Ok((AnyModel::Weights(weights), origin))
 }
 
-/// How the file that the model comes from agrees with its network as `job` builds it.
+/// Compares the weights file of the model with its network, as `job` builds it.
 ///
 /// # Errors
 ///
 /// The network cannot be built.
 pub fn compare(
-    subject: &AnyModel,
+    model: &AnyModel,
     origin: &Origin,
     job: &Job,
 ) -> Result<Option<Comparison>, UserError> {
-    let AnyModel::ConfigModel(network) = subject else {
+    let AnyModel::ConfigModel(network) = model else {
         return Ok(None);
     };
     let Some(checkpoint) = &origin.checkpoint else {

@@ -1,4 +1,4 @@
-//! How answers look. A new format is one file here and one line in [`render`].
+//! The formats of answers. A new format is one file here and one line in [`render`].
 
 mod advice;
 mod cells;
@@ -35,10 +35,10 @@ use crate::user_error::UserError;
 
 /// An answer that every format can show.
 pub trait Report: Serialize {
-    /// As a page for a terminal.
+    /// The page for a terminal.
     fn terminal(&self) -> String;
 
-    /// As tables, at least one.
+    /// The tables, at least one.
     fn tables(&self) -> Vec<Table>;
 
     /// The one table that CSV shows.
@@ -46,17 +46,17 @@ pub trait Report: Serialize {
         self.tables().swap_remove(0)
     }
 
-    /// As a page for a browser, where there is one.
+    /// The page for a browser, if there is one.
     fn html(&self) -> Option<String> {
         None
     }
 }
 
-/// `report` in `format`.
+/// Renders `report` in `format`.
 ///
 /// # Errors
 ///
-/// It cannot be written in that format.
+/// The report has no such format.
 pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(report.terminal()),
@@ -67,7 +67,7 @@ pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
     }
 }
 
-/// Writes `report` to where `output` says. A file is written in full or not at all.
+/// Writes `report` to the destination in `output`. A file is written in full or not at all.
 ///
 /// # Errors
 ///
@@ -76,24 +76,24 @@ pub fn write<R: Report>(report: &R, output: &cli::Output) -> anyhow::Result<()> 
     write_text(render(report, output.format)?, output)
 }
 
-/// An answer in every format that it has.
+/// An answer in all of its formats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendered(BTreeMap<Format, String>);
 
 impl Rendered {
-    /// `report` in every format that it has.
+    /// Renders `report` in every format that it has.
     pub fn report<R: Report>(report: &R) -> Self {
         Self::of(|format| render(report, format))
     }
 
-    /// What `render` makes in each format; those that it refuses are left out.
+    /// The text that `render` returns for each format; the formats that it refuses are left out.
     pub fn of(render: impl Fn(Format) -> anyhow::Result<String>) -> Self {
         let formats = Format::value_variants().iter();
         let texts = formats.filter_map(|format| Some((*format, render(*format).ok()?)));
         Self(texts.collect())
     }
 
-    /// Writes it as [`write()`] does.
+    /// Writes the answer, as [`write()`] does.
     ///
     /// # Errors
     ///
@@ -118,14 +118,14 @@ fn write_text(mut text: String, output: &cli::Output) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// It cannot be written, for another reason than that nobody reads on.
+/// It cannot be written, except when the reader has closed its pipe.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = anstream::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        // Whoever was to read the answer has seen enough.
+        // The reader has closed its pipe: it has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         outcome => Ok(outcome?),
     }
@@ -136,12 +136,11 @@ fn no_html() -> UserError {
         .hint("--format html is for `fit-check table`; others have table, json, csv and markdown")
 }
 
-/// Whether an answer that has no form for browsers could be written, before any work is done
-/// for it.
+/// Checks that an answer without a page for browsers can be written, before any work is done for it.
 ///
 /// # Errors
 ///
-/// It could not.
+/// It cannot be written.
 pub fn check(output: &cli::Output) -> Result<(), UserError> {
     match output.format {
         Format::Html => Err(no_html()),
@@ -149,11 +148,11 @@ pub fn check(output: &cli::Output) -> Result<(), UserError> {
     }
 }
 
-/// Whether the file of an answer could be written.
+/// Checks that the file of an answer can be written.
 ///
 /// # Errors
 ///
-/// It could not.
+/// It cannot be written.
 pub fn check_file(output: &cli::Output) -> Result<(), UserError> {
     output
         .output

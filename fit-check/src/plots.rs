@@ -1,7 +1,6 @@
-//! Pictures of a training step: a page for a browser, its chart alone, a timeline for Perfetto.
+//! Plots of a training step: a page for a browser, its chart alone, a timeline for Perfetto.
 //!
-//! All of them are drawn in the order in which things happened. How long each took is not known,
-//! so nowhere is there a time.
+//! They show events in their order. How long each event took is not known, so no plot shows a time.
 
 pub mod chart;
 mod html;
@@ -22,23 +21,23 @@ use crate::output::terminal::plain;
 use crate::report::EstimateReport;
 use crate::user_error::{UserError, printable};
 
-/// A step that is to be drawn.
+/// A step to draw.
 #[derive(Debug)]
 pub struct Plot<'a> {
-    /// What is answered about it.
+    /// The answer about it.
     pub report: &'a EstimateReport,
-    /// What is published about the network, if anything is.
+    /// The published network, if there is one.
     pub published: Option<&'a Variant>,
-    /// What happened.
+    /// The recorded calls.
     pub recording: &'a Recording,
     /// How the memory in use changed.
     pub history: History,
-    /// Where most is in use, among the events; none if nothing happened.
+    /// The position of the event at the peak of memory; none if nothing happened.
     pub peak: Option<usize>,
 }
 
 impl<'a> Plot<'a> {
-    /// Of the run that `report` speaks of.
+    /// The plot of the run that `report` is about.
     pub fn new(
         report: &'a EstimateReport,
         published: Option<&'a Variant>,
@@ -56,8 +55,8 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// What is drawn: `resnet-50, batch 32, 224x224 px, fp32, adam`. A name can come from a file
-    /// and hold anything, and neither XML nor JSON holds everything.
+    /// The title: `resnet-50, batch 32, 224x224 px, fp32, adam`. A name can come from a file and hold any
+    /// character, and neither XML nor JSON allows all of them.
     pub fn title(&self) -> String {
         printable(&plain(&headline(&self.report.asked)))
     }
@@ -68,20 +67,20 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// How a step is drawn into a file.
+/// Draws a step, as the text of a file.
 type Draw = fn(&Plot) -> String;
 
 impl cli::PlotFiles {
-    /// Whether there is any to be made.
+    /// Whether any file was named.
     pub fn any(&self) -> bool {
         self.files().next().is_some()
     }
 
-    /// Whether the files could be written, before any work is done for them.
+    /// Checks that the files can be written, before any work is done for them.
     ///
     /// # Errors
     ///
-    /// One could not, or two are the same, or one is that of the answer.
+    /// A file cannot be written, or two options name the same file.
     pub fn check(&self, output: &cli::Output) -> Result<(), UserError> {
         let answer = output.output.as_deref().map(|path| ("--output", path));
         let mut known: Vec<(&str, &Path)> = answer.into_iter().collect();
@@ -103,7 +102,7 @@ impl cli::PlotFiles {
     ///
     /// # Errors
     ///
-    /// One cannot be written.
+    /// A file cannot be written.
     pub fn write(&self, plot: &Plot) -> anyhow::Result<()> {
         self.files()
             .try_for_each(|(file, draw)| file.save(&draw(plot)))

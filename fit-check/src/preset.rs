@@ -1,4 +1,4 @@
-//! Published tables of largest batches, whose rows and columns can be asked for by name.
+//! Published tables of largest batches, whose rows and columns `table --preset` uses.
 
 use estimator::{Gpu, Runtime};
 use model_zoo::{Input, OptimizerKind, Precision, Request};
@@ -31,37 +31,37 @@ pub enum Preset {
     Lambda2020,
 }
 
-/// What a batch is counted in.
+/// The unit in which a batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Unit {
     /// Images, sequences, pairs of sentences.
     Samples,
-    /// Tokens; of a translation those of the longer side.
+    /// Tokens; for a translation, those of the longer side.
     Tokens,
 }
 
-/// A row of a published table: of `data/lambda_2020.csv`.
+/// A row of a published table, from `data/lambda_2020.csv`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Published {
-    /// Which of its tables.
+    /// The table that it is in.
     pub table: String,
-    /// What is written there.
+    /// Its name in the table.
     pub name: String,
-    /// The model of the zoo that comes nearest.
+    /// The most similar model of the zoo.
     pub model: String,
-    /// Its optimizer, if not that of the model's recipe.
+    /// Its optimizer, if it is not that of the model's recipe.
     pub optimizer: Option<OptimizerKind>,
-    /// The height and width of its images, if not those of the recipe.
+    /// The height and width of its images, if they are not those of the recipe.
     pub image: Option<usize>,
-    /// The tokens of its sequences, if not those of the recipe.
+    /// The tokens of its sequences, if they are not those of the recipe.
     pub seq: Option<usize>,
-    /// What its batches are counted in.
+    /// The unit of its batches.
     pub unit: Unit,
-    /// The number formats that it was measured in.
+    /// The number formats of the measurement.
     pub precision: Precision,
-    /// What the list of tried batches calls it.
+    /// Its name in the list of tried batches.
     pub bracket: String,
     /// How its network differs from ours.
     pub differences: String,
@@ -71,7 +71,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// What differs from the recipe of the model.
+    /// The settings that differ from the recipe of the model.
     pub fn request(&self) -> Request {
         Request {
             optimizer: self.optimizer,
@@ -89,9 +89,9 @@ impl Published {
 /// A column of a published table.
 #[derive(Debug, Deserialize)]
 pub struct Column {
-    /// What people type for the card.
+    /// The card, as a user types it.
     pub card: String,
-    /// What a process could have of it, in MiB, when the table was made.
+    /// The memory that a process could take of the card when the table was made, in MiB.
     pub total_mib: u64,
 }
 
@@ -119,13 +119,13 @@ pub fn lambda_2020() -> Vec<Published> {
     records.into_iter().map(published).collect()
 }
 
-/// Their columns.
+/// The columns of Lambda's tables.
 pub fn columns() -> Vec<Column> {
     let mut reader = reader(include_str!("../data/lambda_2020_cards.csv"));
     reader.deserialize().map(|row| row.expect(READ)).collect()
 }
 
-/// The cards of their columns, as `runtime` drives them.
+/// The cards of the columns, as `runtime` drives them.
 pub fn cards(runtime: Runtime) -> Vec<Card> {
     columns()
         .iter()

@@ -1,11 +1,11 @@
-//! What every program that answers with this crate does around its command.
+//! The code around the command of every program that uses this crate.
 
 use std::process::ExitCode;
 
 use crate::commands::UNKNOWN;
 use crate::user_error::UserError;
 
-/// Runs `command` and says on stderr what kept it from an answer, if something did.
+/// Runs `command`, and prints its error to stderr if it has no answer.
 pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     quiet_simulations();
     match command() {
@@ -17,8 +17,7 @@ pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// A panic on a simulated card's own thread is caught and becomes an error with a hint; what
-/// Rust prints about it is not for the screen.
+/// Silences panics on the threads of simulated cards: each is caught and becomes an error with a hint.
 fn quiet_simulations() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,29 +1,29 @@
-//! What is going on, on stderr, where it takes a while.
+//! Shows the progress of long work on stderr.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is being done and how far it is: on a terminal a bar that appears when work takes longer than
-/// [`TIMEOUT`]; elsewhere a line every [`BETWEEN_LINES`].
+/// The current work and how far it is. A terminal shows a bar if the work takes longer than [`TIMEOUT`];
+/// elsewhere a line appears every [`BETWEEN_LINES`].
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
 }
 
-/// Before this, no bar is shown.
+/// The time before the bar appears.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// From the start to the first line, and from one to the next.
+/// The time before the first line, and from one line to the next.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
-/// The variable of the environment with which no progress is shown, whatever the options.
+/// The environment variable that hides the progress, whatever the options.
 const NONE: &str = "FIT_CHECK_NO_PROGRESS";
 
 impl Progress {
-    /// For `steps` steps; none is shown if `quiet`, nor where [`NONE`] is set.
+    /// The progress of `steps` steps; hidden if `quiet`, or if [`NONE`] is set.
     pub fn new(quiet: bool, steps: u64) -> Self {
         let quiet = quiet || std::env::var_os(NONE).is_some();
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn at(&self, what: &str) {
         self.bar.set_message(what.to_string());
         self.bar.inc(1);
@@ -59,25 +59,25 @@ impl Progress {
         }
     }
 
-    /// Shows what somebody is to know before the answer is there, wherever stderr goes.
+    /// Shows a note before the answer, wherever stderr goes.
     pub fn note(&self, text: &str) {
         self.bar.suspend(|| anstream::eprintln!("{text}"));
     }
 
-    /// Nothing is left to do.
+    /// Ends the progress.
     pub fn done(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 impl Drop for Progress {
-    /// An error ends the work too.
+    /// Ends the progress when an error ends the work.
     fn drop(&mut self) {
         self.done();
     }
 }
 
-/// Draws `bar` where the work takes long; it ends with the bar.
+/// Draws `bar` if it has not finished after [`TIMEOUT`].
 fn draw(bar: &ProgressBar) {
     std::thread::sleep(TIMEOUT);
     if !bar.is_finished() {
@@ -86,7 +86,7 @@ fn draw(bar: &ProgressBar) {
     }
 }
 
-/// Prints where `bar` is, again and again until it ends.
+/// Prints the state of `bar` every [`BETWEEN_LINES`], until it finishes.
 fn print(bar: &ProgressBar) {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Measurements that are kept, one in each line of a file.
+//! Stored measurements, one per line of a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -37,20 +37,20 @@ pub struct Record {
     pub optimizer: OptimizerKind,
     /// Sizes of a sample.
     pub input: Input,
-    /// What was estimated.
+    /// The estimate.
     pub estimated: Figures,
-    /// What was measured.
+    /// The measurement.
     pub measured: Figures,
 }
 
-/// Where the records of measurements are, from the root of the repository.
+/// The file of measurements, relative to the root of the repository.
 pub const RECORDS: &str = "docs/data/records.jsonl";
 
-/// Where those of largest batches are.
+/// The file of largest batches, relative to the root of the repository.
 pub const LARGEST_BATCHES: &str = "docs/data/largest_batches.jsonl";
 
 impl Record {
-    /// What `report` says, today.
+    /// The record of `report`, with today's date.
     pub fn new(report: &VerifyReport) -> Self {
         let asked = &report.asked;
         Self {
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-/// A largest batch, and whether it and the next did as was said.
+/// A largest batch, and whether it and the next one ended as predicted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LargestBatchRecord {
     /// The day, in UTC: `2026-11-21`.
@@ -89,19 +89,19 @@ pub struct LargestBatchRecord {
     pub optimizer: OptimizerKind,
     /// Sizes of a sample.
     pub input: Input,
-    /// What there was for burn's pools.
+    /// The memory for burn's pools.
     pub budget_bytes: Bytes,
-    /// The largest batch that was said to fit.
+    /// The largest batch that is predicted to fit.
     pub batch: u64,
     /// How it ended.
     pub ending: RecordedOutcome,
-    /// The batch that was said not to fit.
+    /// The next batch, which is predicted not to fit.
     pub next: u64,
-    /// How that ended.
+    /// How the next batch ended.
     pub next_ending: RecordedOutcome,
 }
 
-/// How a batch ended, in a word.
+/// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -110,7 +110,7 @@ pub enum RecordedOutcome {
     Trained,
     /// It ran out of memory.
     OutOfMemory,
-    /// It ended in another way.
+    /// It failed in another way.
     Failed,
 }
 
@@ -125,7 +125,7 @@ impl RecordedOutcome {
 }
 
 impl LargestBatchRecord {
-    /// What `report` says, today.
+    /// The record of `report`, with today's date.
     pub fn new(report: &LimitReport) -> Self {
         let asked = &report.asked;
         let [largest, next] = &report.runs;
@@ -155,18 +155,18 @@ fn today() -> String {
 ///
 /// # Errors
 ///
-/// The file is not there or cannot be written: records belong to the repository.
+/// The file does not exist or cannot be written. It is not created, since records belong to the repository.
 pub fn append(file: &Path, record: &impl Serialize) -> anyhow::Result<()> {
     let line = serde_json::to_string(record)?;
     let written = open(file).and_then(|mut file| writeln!(file, "{line}"));
     Ok(written.map_err(|error| unwritable(file, &error))?)
 }
 
-/// Whether `file` can be appended to, before any work is done for it.
+/// Checks that `file` can be appended to, before any work is done for it.
 ///
 /// # Errors
 ///
-/// It cannot: records belong to the repository.
+/// The file does not exist or cannot be written.
 pub fn check(file: &Path) -> Result<(), UserError> {
     open(file)
         .map(drop)

@@ -1,4 +1,4 @@
-//! The answers, as every format shows them. The field names are the program's JSON interface.
+//! The answers, which every format shows. The field names are the program's JSON interface.
 
 use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
@@ -14,22 +14,22 @@ use crate::job_info::{GpuName, JobInfo};
 use crate::measure::{DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
 
-/// The moment with the most memory.
+/// The figures at the peak of memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Peak {
-    /// In use.
+    /// Bytes in use.
     pub live_bytes: Bytes,
-    /// Held by the pools where there is room.
+    /// Bytes that the pools reserve where there is room.
     pub reserved_bytes: Bytes,
-    /// The least with which the step completes.
+    /// The least memory with which the step completes.
     pub required_bytes: Bytes,
-    /// `reserved_bytes` and what a process costs beside the pools.
+    /// `reserved_bytes` plus the memory that a process takes besides the pools.
     pub device_bytes: Bytes,
-    /// In which phase.
+    /// The phase of the peak.
     pub phase: Phase,
-    /// In which layer.
+    /// The layer of the peak.
     pub layer: Option<String>,
-    /// For which kernel.
+    /// The kernel of the peak.
     pub kernel: Option<String>,
 }
 
@@ -53,25 +53,25 @@ impl Peak {
 pub struct Verdict {
     /// The card.
     pub gpu: GpuName,
-    /// Whether it does.
+    /// Whether the step fits.
     pub fits: bool,
-    /// What is left over, negative if it does not.
+    /// The memory that the step leaves free; negative if it does not fit.
     pub headroom_bytes: i64,
-    /// Why not.
+    /// Why the step does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the first run fits as well, in which kernels are tuned; none if that is not
-    /// another one, or if not even the others fit.
+    /// Whether the first run, in which burn tunes the kernels, fits as well; none if there is no such run, or
+    /// if the step itself does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run_fits: Option<bool>,
-    /// Whether it fits as well where the device's thread is behind the program
-    /// ([`estimator::QueueLag`]); none where there is enough to spare, or where it does not fit anyway.
+    /// Whether the step also fits with a queue lag ([`estimator::QueueLag`]); none if there is enough memory
+    /// to spare, or if the step does not fit without lag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_fits: Option<bool>,
 }
 
 impl Verdict {
-    /// That of `verdict` about `card`.
+    /// The verdict of the estimator on `card`.
     pub fn new(card: &Card, verdict: &estimator::Verdict) -> Self {
         Self {
             gpu: GpuName::new(card),
@@ -87,59 +87,59 @@ impl Verdict {
 /// The answer of `estimate`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EstimateReport {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// What the modules hold.
+    /// The parameters of the modules.
     pub parameters: Parameters,
-    /// The highest of all steps.
+    /// The highest peak of all steps.
     pub peak: Peak,
-    /// In use at the peak.
+    /// Bytes in use at the peak, by category.
     pub at_peak: Breakdown,
     /// Phases of the last step.
     pub phases: Vec<PhaseMemory>,
     /// Layers.
     pub layers: Vec<LayerMemory>,
-    /// Whether they are those of the step without fusion, though burn fuses.
+    /// Whether `layers` are those of the step without fusion, although burn fuses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub layers_unfused: bool,
-    /// The first card.
+    /// The verdict on the first card.
     #[serde(flatten)]
     pub verdict: Option<Verdict>,
-    /// All cards, if there are several.
+    /// The verdicts on all cards, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<Verdict>,
-    /// What a process costs beside the pools.
+    /// The memory that a process takes besides the pools.
     pub overhead_bytes: Bytes,
-    /// The run in which kernels are tuned, where there is room.
+    /// The run in which burn tunes the kernels, on a card with room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run: Option<FirstRun>,
-    /// The most in use with other kernels, if that was asked.
+    /// The range of the peak over burn's kernels, if the user asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
-    /// What burn's tuner chose for the largest operations, if that was asked.
+    /// The kernels that burn's tuner chose for the largest operations, if the user asked for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels: Option<Vec<Choice>>,
-    /// What would make it fit.
+    /// Changes that would make the job fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
-    /// Whether to say how to ask for advice.
+    /// Whether the page says how to ask for advice.
     #[serde(skip)]
     pub offers_advice: bool,
 }
 
-/// The most that a step has in use with the leanest and with the hungriest of the kernels that burn's tuner
-/// chooses between.
+/// The most bytes in use, with the kernels that need the least memory and with those that need the most, of
+/// those that burn's tuner chooses between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Range {
-    /// With the leanest.
+    /// With the kernels that need the least memory.
     pub least_bytes: Bytes,
-    /// With the hungriest.
+    /// With the kernels that need the most memory.
     pub most_bytes: Bytes,
 }
 
 impl EstimateReport {
-    /// From what was asked, what came out, and whether it fits on each card.
+    /// The report on `request`, from its estimate and its verdict on each card.
     pub fn new<M: Model>(
         request: &ResolvedRequest<M>,
         estimate: Estimate,
@@ -168,7 +168,7 @@ impl EstimateReport {
         }
     }
 
-    /// Card by card.
+    /// The verdicts, card by card.
     pub fn verdicts(&self) -> &[Verdict] {
         match self.cards.is_empty() {
             true => self.verdict.as_slice(),
@@ -176,14 +176,14 @@ impl EstimateReport {
         }
     }
 
-    /// Whether it fits on every card that was named.
+    /// Whether the step fits on every named card.
     pub fn fits(&self) -> bool {
         self.verdicts().iter().all(|verdict| verdict.fits)
     }
 }
 
-/// What a process costs beside the pools on the first card that was named, or on one like
-/// an unlimited card.
+/// The memory that a process takes besides the pools on the first named card; without cards, on an unlimited
+/// card.
 fn overhead<M: Model>(request: &ResolvedRequest<M>) -> Bytes {
     match request.cards.first() {
         Some(card) => card.device.card.overhead,
@@ -194,12 +194,12 @@ fn overhead<M: Model>(request: &ResolvedRequest<M>) -> Bytes {
 /// The first batch that does not fit.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct FirstRejected {
-    /// Samples in it.
+    /// Samples in the batch.
     pub batch: u64,
-    /// What it would take where there is room.
+    /// Its peak on a card with room.
     #[serde(flatten)]
     pub peak: Peak,
-    /// What the card refused.
+    /// The allocation that the card refused.
     pub refused: String,
 }
 
@@ -208,21 +208,21 @@ pub struct FirstRejected {
 pub struct CardBatch {
     /// The card.
     pub gpu: GpuName,
-    /// Samples in it; 0 if not even one fits.
+    /// Samples in the largest batch; 0 if not even one fits.
     pub max_batch: u64,
-    /// Tokens in it, where samples are made of tokens.
+    /// Tokens in the largest batch, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// What it takes.
+    /// Its peak.
     pub at_max: Option<Peak>,
-    /// The first that does not fit.
+    /// The first batch that does not fit.
     pub next: FirstRejected,
-    /// What stands against it.
+    /// What prevents a larger batch.
     pub limit: Limit,
 }
 
 impl CardBatch {
-    /// From the card and what was found for it; `tokens` are those of a sample.
+    /// The answer for `card`, from the largest batch that was found; `tokens` are those of a sample.
     pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
         let overhead = card.device.card.overhead;
         Self {
@@ -243,15 +243,15 @@ impl CardBatch {
 /// The answer of `max-batch`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct MaxBatchReport {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// Card by card.
+    /// The largest batch on each card.
     pub cards: Vec<CardBatch>,
-    /// What would let more samples fit.
+    /// Changes that would let more samples fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
-    /// Whether to say how to ask for advice.
+    /// Whether the page says how to ask for advice.
     #[serde(skip)]
     pub offers_advice: bool,
 }
@@ -259,34 +259,34 @@ pub struct MaxBatchReport {
 /// The answer of `verify`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct VerifyReport {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// The device that it was measured on.
+    /// The device of the measurement.
     pub device: DeviceReport,
     /// How the step was run.
     pub mode: Mode,
     /// How the run ended.
     pub ending: Outcome,
-    /// On a simulated card like the device.
+    /// The figures on a simulated card like the device.
     pub estimated: Figures,
-    /// On the device.
+    /// The figures on the device.
     pub measured: Figures,
-    /// Their difference.
+    /// The errors of the estimate.
     pub error: Errors,
-    /// The most that the estimate may be above the measurement, relative to it.
+    /// How far the estimate may be above the measurement, as a fraction of it.
     pub tolerance: f64,
     /// Whether the step ran, and the estimate is nowhere too low and nowhere too high by more
     /// than `tolerance`.
     pub agrees: bool,
 }
 
-/// A batch that was trained on a device with a budget.
+/// A batch that was trained on a device with a memory budget.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct BatchRun {
     /// Samples in it.
     pub batch: u64,
-    /// The least memory that it takes, as estimated.
+    /// The least memory that the batch needs, as estimated.
     pub required_bytes: Bytes,
     /// Whether it is estimated to fit.
     pub fits: bool,
@@ -295,8 +295,8 @@ pub struct BatchRun {
 }
 
 impl BatchRun {
-    /// Whether it ended as estimated. A driver need not say that there is no memory left:
-    /// Mesa's software device crashes.
+    /// Whether the batch ended as estimated. Any failure counts as being out of memory, since a driver need
+    /// not report that: Mesa's software device crashes.
     pub fn agrees(&self) -> bool {
         match self.fits {
             true => self.ending == Outcome::Trained,
@@ -308,18 +308,18 @@ impl BatchRun {
 /// The answer of `verify --max-batch`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LimitReport {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// The device that it was measured on.
+    /// The device of the measurement.
     pub device: DeviceReport,
-    /// The memory that the pools may take.
+    /// The memory budget of the pools.
     pub budget_bytes: Bytes,
-    /// What the process took beside the pools when it trained the largest batch.
+    /// The memory that the process took besides the pools when it trained the largest batch.
     pub overhead_bytes: Bytes,
-    /// The largest batch that is estimated to fit, and the next.
+    /// The largest batch that is estimated to fit, and the next one.
     pub runs: [BatchRun; 2],
-    /// Whether each ended as estimated.
+    /// Whether both ended as estimated.
     pub agrees: bool,
 }
 
@@ -330,13 +330,13 @@ pub struct ModelReport {
     pub name: &'static str,
     /// Its architecture.
     pub family: &'static str,
-    /// Published trainable parameters.
+    /// The number of published trainable parameters.
     pub parameters: u64,
-    /// Tensors among which they are divided.
+    /// The number of trainable tensors.
     pub tensors: u64,
-    /// Elements of running statistics.
+    /// The number of elements in running statistics.
     pub buffers: u64,
-    /// Sizes of the published recipe.
+    /// Sizes of a sample in the published recipe.
     pub input: Input,
     /// Batch of the published recipe.
     pub batch: usize,
@@ -346,9 +346,9 @@ pub struct ModelReport {
     pub recipe: &'static str,
     /// The paper.
     pub paper: &'static str,
-    /// The implementation that is followed.
+    /// The reference implementation.
     pub reference: &'static str,
-    /// Where it differs from that.
+    /// The differences from the reference implementation.
     pub differences: &'static [&'static str],
 }
 
@@ -377,7 +377,7 @@ pub struct GpuReport {
     /// The card.
     #[serde(flatten)]
     pub gpu: Gpu,
-    /// What a process costs on it beside the pools.
+    /// The memory that a process takes on it besides the pools.
     pub overhead: Overhead,
 }
 

@@ -1,4 +1,4 @@
-//! What was asked, as plain values.
+//! Resolves the command line into plain values.
 
 use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
 use model_zoo::{
@@ -11,12 +11,12 @@ use crate::model_source::{self, AnyModel, Comparison, Origin};
 use crate::user_error::{UserError, either};
 use crate::values::{choice, memory, optional_count};
 
-/// A card that a job is to fit on.
+/// A card on which a job should fit.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// Its entry in the catalogue; none where only a size was given.
+    /// Its entry in the catalogue; none if only a size was given.
     pub gpu: Option<&'static Gpu>,
-    /// How it is simulated.
+    /// The simulated device.
     pub device: DeviceSpec,
 }
 
@@ -29,7 +29,7 @@ impl Card {
         }
     }
 
-    /// What a narrow column calls it; the size where only a size was given.
+    /// The label of a narrow column; the size if only a size was given.
     pub fn label(&self) -> String {
         match self.gpu {
             Some(gpu) => gpu.short_name().to_string(),
@@ -37,42 +37,42 @@ impl Card {
         }
     }
 
-    /// The card's memory.
+    /// The usable memory of the card.
     pub fn usable(&self) -> Bytes {
         self.device.card.total.unwrap_or(Bytes(u64::MAX))
     }
 
-    /// What a process leaves of it to its job.
+    /// The memory that a process leaves to its job.
     pub fn available(&self) -> Bytes {
         self.device.available().unwrap_or(Bytes(u64::MAX))
     }
 }
 
-/// A training job and the cards that it is to fit on.
+/// A training job, and the cards on which it should fit.
 #[derive(Clone, Debug)]
 pub struct ResolvedRequest<M = AnyModel> {
     /// The model.
     pub model: M,
-    /// Where it is from.
+    /// Where the model comes from.
     pub origin: Origin,
     /// How its weights file agrees with its network.
     pub comparison: Option<Comparison>,
     /// Its training step.
     pub job: Job,
-    /// The runtime that is simulated.
+    /// The simulated runtime.
     pub runtime: Runtime,
     /// Whether its kernels were tuned before.
     pub tuning: Tuning,
-    /// Cards; empty if none was named.
+    /// The cards; empty if none was named.
     pub cards: Vec<Card>,
 }
 
 impl ResolvedRequest {
-    /// From the command line.
+    /// Resolves the command line.
     ///
     /// # Errors
     ///
-    /// A value that cannot be, with what would help.
+    /// A value is invalid; the error has a hint.
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
         let (model, origin) = model_source::find(&raw.model)?;
         let mut request = Self::of(model, raw, batch)?;
@@ -83,11 +83,11 @@ impl ResolvedRequest {
 }
 
 impl<M: Model> ResolvedRequest<M> {
-    /// As [`ResolvedRequest::new`], of a `model` that is at hand.
+    /// Like [`ResolvedRequest::new`], for a given `model`.
     ///
     /// # Errors
     ///
-    /// A value that cannot be, with what would help.
+    /// A value is invalid; the error has a hint.
     pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
         let job = training_job(&model, &raw.step, batch)?;
         let runtime = runtime(&raw.cards)?;
@@ -103,7 +103,7 @@ impl<M: Model> ResolvedRequest<M> {
         })
     }
 
-    /// A card without limits, with the kernels of the first card that was named.
+    /// An unlimited card with the kernels of the first named card.
     pub fn unlimited(&self) -> DeviceSpec {
         match self.cards.first() {
             Some(card) => card.device.without_limit(),
@@ -112,12 +112,12 @@ impl<M: Model> ResolvedRequest<M> {
     }
 }
 
-/// A batch, as it was typed; neither if it is that of the published recipe.
+/// A batch, as typed; without both numbers it is that of the published recipe.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
-    /// Samples in it.
+    /// The number of samples.
     pub samples: Option<&'a str>,
-    /// Tokens that its samples have together at most.
+    /// The most tokens that all samples have together.
     pub tokens: Option<&'a str>,
 }
 
@@ -125,7 +125,7 @@ pub struct Batch<'a> {
 ///
 /// # Errors
 ///
-/// A value that cannot be, with what would help.
+/// A value is invalid; the error has a hint.
 pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, UserError> {
     job_of(
         model,
@@ -137,16 +137,16 @@ pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result
 ///
 /// # Errors
 ///
-/// There are none of this name.
+/// There are no number formats of this name.
 pub fn precision(text: &str) -> Result<Precision, UserError> {
     choice("--precision", text, Precision::VARIANTS)
 }
 
-/// The training job of `model` that `request` means.
+/// The training job of `model` that `request` describes.
 ///
 /// # Errors
 ///
-/// A value that cannot be, with what would help.
+/// A value is invalid; the error has a hint.
 pub fn job_of(model: &impl Model, request: Request) -> Result<Job, UserError> {
     let job = request.resolve(model)?;
     model.check(&job)?;
@@ -154,11 +154,11 @@ pub fn job_of(model: &impl Model, request: Request) -> Result<Job, UserError> {
     Ok(job)
 }
 
-/// What `raw` and `batch` ask for, in the number formats `precision`.
+/// The request of `raw` and `batch`, in the number formats `precision`.
 ///
 /// # Errors
 ///
-/// A value that cannot be, with what would help.
+/// A value is invalid; the error has a hint.
 pub fn request(
     precision: Precision,
     raw: &cli::Options,
@@ -200,20 +200,20 @@ fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, UserError> {
     }))
 }
 
-/// The runtime that is simulated.
+/// The simulated runtime.
 ///
 /// # Errors
 ///
-/// There is none of this name.
+/// There is no runtime of this name.
 pub fn runtime(raw: &cli::Cards) -> Result<Runtime, UserError> {
     choice("--runtime", &raw.runtime, Runtime::VARIANTS)
 }
 
-/// The cards called `names`, or the one with the memory that `raw` gives.
+/// The cards called `names`, or one card with the memory in `raw`.
 ///
 /// # Errors
 ///
-/// A card is not known, or not driven by the runtime; names and a memory were given.
+/// A card is unknown or the runtime does not drive it, or both names and a memory were given.
 pub fn cards(
     raw: &cli::Cards,
     names: &[impl AsRef<str>],
@@ -268,7 +268,7 @@ fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
 /// of three passes over a batch, with room to spare.
 const WIDEST: u64 = 1 << 14;
 
-/// Whether the sizes of the step's tensors can be counted in 64 bits.
+/// Checks that 64 bits can count the sizes of the step's tensors.
 fn countable(model: &str, job: &Job) -> Result<(), UserError> {
     let sizes = InputSize::ALL
         .iter()
@@ -305,7 +305,7 @@ mod tests {
     fn a_card_is_a_name_a_class_or_a_size() {
         let found = cards(&["rtx-3090", "24GB"], None, "cuda").unwrap();
         assert_eq!(found[0].label(), "RTX 3090");
-        // The class is the least usable card that is sold with it.
+        // The class means the card sold with it that has the least usable memory.
         assert!(found[1].usable() <= found[0].usable());
         assert!(
             found

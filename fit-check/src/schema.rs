@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::table::TableReport;
 
-/// The schema of all answers. Each has its own definition, by the name of its command.
+/// The schema of all answers. Each answer has a definition with the name of its command.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -41,7 +41,7 @@ pub fn schema() -> Value {
         .iter()
         .map(|name| json!({ "$ref": format!("#/$defs/{name}") }));
     let any_of: Vec<_> = any_of.collect();
-    // What the answers refer to has the names of the types, which begin with a capital.
+    // The other definitions have the names of types, which begin with a capital letter.
     answers.extend(generator.take_definitions(true));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-//! The training step of the zoo, on a card of the estimator.
+//! Runs training steps of the zoo on cards of the estimator.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -7,11 +7,10 @@ use burn::tensor::{Device, Tensor};
 use estimator::{Aborted, DeviceSpec, Program, Run, Simulated, TrainingJob};
 use model_zoo::{Job, Model, Observer};
 
-/// Optimizer steps that an estimate runs: the first makes the optimizer's state, so the peak
-/// is that of the second.
+/// The optimizer steps of an estimate. The first creates the optimizer state, so the second has the peak.
 pub const STEPS: usize = 2;
 
-/// Tells a simulated card what a training step of the zoo tells its watcher.
+/// The observer of a training step that passes everything on to a simulated run.
 #[derive(Debug)]
 pub struct SimulatedObserver<'a>(pub &'a mut Run);
 
@@ -37,7 +36,7 @@ impl Observer for SimulatedObserver<'_> {
     }
 }
 
-/// The same phase, by the estimator's name for it.
+/// The estimator's name for the same phase.
 pub(crate) fn estimator_phase(phase: model_zoo::Phase) -> estimator::Phase {
     match phase {
         model_zoo::Phase::Init => estimator::Phase::Init,
@@ -48,7 +47,7 @@ pub(crate) fn estimator_phase(phase: model_zoo::Phase) -> estimator::Phase {
     }
 }
 
-/// `device` as `job` wants it: with autodiff, and with checkpointing if it asks for it.
+/// `device` with autodiff, and with checkpointing if `job` asks for it.
 pub fn training_device(device: Device, job: &Job) -> Device {
     let device = device.autodiff();
     match job.checkpointing {
@@ -57,7 +56,7 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// The training step of `model` for `job` at any batch: that of `job` does not matter.
+/// The training step of `model` for `job` at any batch; the batch of `job` is ignored.
 pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
     let with_batch = |batch: u64| Job {
         batch: batch as usize,
@@ -72,7 +71,7 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
 }
 
-/// Trains `model` as `job` says on a device like `config`.
+/// Trains `model` as `job` says, on a simulated device like `config`.
 ///
 /// # Errors
 ///

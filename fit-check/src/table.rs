@@ -13,10 +13,10 @@ use crate::resolve::Card;
 pub struct TableReport {
     /// Version of this interface.
     pub schema: u32,
-    /// The published table that it has the rows and columns of.
+    /// The published table whose rows and columns it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
-    /// Whether every cell was looked at: not if Ctrl-C came first.
+    /// Whether every cell was looked at; false if Ctrl-C came first.
     pub complete: bool,
     /// Columns.
     pub cards: Vec<Column>,
@@ -27,7 +27,7 @@ pub struct TableReport {
 /// A card.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Column {
-    /// What it is called above its column.
+    /// The header of its column.
     pub label: String,
     /// The card.
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Of `card`.
+    /// The column of `card`.
     pub fn new(card: &Card) -> Self {
         Self {
             label: card.label(),
@@ -47,48 +47,48 @@ impl Column {
 /// A model in one precision.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Row {
-    /// What was asked.
+    /// The job.
     #[serde(flatten)]
     pub asked: JobInfo,
-    /// What it is called where it was published.
+    /// Its name in the published table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_as: Option<String>,
-    /// What its batches are counted in where they are shown.
+    /// The unit in which its batches are shown.
     pub unit: Unit,
-    /// One for each column.
+    /// One cell for each column.
     pub cells: Vec<BatchCell>,
 }
 
 /// The largest batch of a model in one precision on one card.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct BatchCell {
-    /// Samples in it; 0 if not even one fits, none if that is not known.
+    /// Samples in it; 0 if not even one fits, none if it is not known.
     pub max_batch: Option<u64>,
-    /// Tokens in it, where samples are made of tokens.
+    /// Tokens in it, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// What stands against a larger one.
+    /// What prevents a larger batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// What the card refused of a batch with one sample more.
+    /// The allocation that the card refused with one more sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// How it was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// Why it is not known, if it is not.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "said")]
+    /// Why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "error_text")]
     #[schemars(with = "Option<String>")]
     pub error: Option<estimator::Error>,
 }
 
-/// An error is written as people read it.
-fn said<S: Serializer>(error: &Option<estimator::Error>, to: S) -> Result<S::Ok, S::Error> {
+/// Writes an error as people read it.
+fn error_text<S: Serializer>(error: &Option<estimator::Error>, to: S) -> Result<S::Ok, S::Error> {
     error.as_ref().map(ToString::to_string).serialize(to)
 }
 
 impl BatchCell {
-    /// From what was found, and how; `tokens` are those of a sample.
+    /// The cell for what was found with `method`; `tokens` are those of a sample.
     pub fn new(
         found: Result<LargestFit, estimator::Error>,
         method: Method,
@@ -120,8 +120,8 @@ impl BatchCell {
 }
 
 impl TableReport {
-    /// Whether it could not be told of a cell, for another reason than that the step cannot be
-    /// run in this number format on the card.
+    /// Whether a cell has no answer for another reason than that the card cannot run the step in this number
+    /// format.
     pub fn lacks_cells(&self) -> bool {
         let errors = self.cells().filter_map(|cell| cell.error.as_ref());
         let mut errors = errors.filter(|error| {

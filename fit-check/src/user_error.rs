@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-/// A request that cannot be met, with what would help.
+/// A request that cannot be met, and a hint.
 #[derive(Debug)]
 pub struct UserError {
     error: String,
@@ -11,7 +11,7 @@ pub struct UserError {
 }
 
 impl UserError {
-    /// `error`, without a hint yet.
+    /// An error without a hint.
     pub fn new(error: impl Into<String>) -> Self {
         Self {
             error: error.into(),
@@ -19,13 +19,13 @@ impl UserError {
         }
     }
 
-    /// Adds what would help.
+    /// Adds a hint: what the user can do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says that the file at `path` is what it is about.
+    /// Adds the path of the file that the error is about.
     pub fn of(mut self, path: &Path) -> Self {
         self.error = format!("{}: {}", path.display(), self.error);
         self
@@ -44,7 +44,7 @@ impl fmt::Display for UserError {
 
 impl std::error::Error for UserError {}
 
-/// `text` without what would drive a terminal: names in files can hold anything.
+/// `text` with control characters escaped, since names in files can hold anything that drives a terminal.
 pub fn printable(text: &str) -> String {
     let shown = |c: char| match c.is_control() && c != '\n' {
         true => c.escape_default().to_string(),

@@ -1,4 +1,4 @@
-//! Values of options, read from what was typed.
+//! Parses the values of options.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use estimator::Bytes;
 
 use crate::user_error::{UserError, either};
 
-/// The value of `option` that `text` names, one of `known`.
+/// Parses `text` as the value of `option`, which is one of `known`.
 ///
 /// # Errors
 ///
-/// It names none.
+/// The text is not a known value.
 pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, UserError> {
     text.to_lowercase().parse().map_err(|_| {
         UserError::new(format!("`{text}` is no value of {option}"))
@@ -23,16 +23,16 @@ pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T,
 ///
 /// # Errors
 ///
-/// What was typed is none.
+/// The text is not a count.
 pub fn optional_count(option: &str, text: Option<&str>) -> Result<Option<usize>, UserError> {
     text.map(|text| count(option, text)).transpose()
 }
 
-/// A whole number from 1 on that burn can count with.
+/// A whole number from 1 to the most that burn can count.
 ///
 /// # Errors
 ///
-/// It is none.
+/// The text is not such a number.
 pub fn count(option: &str, text: &str) -> Result<usize, UserError> {
     let invalid = || UserError::new(format!("`{text}` is no value of {option}"));
     match text.parse::<u64>() {
@@ -49,7 +49,7 @@ pub fn count(option: &str, text: &str) -> Result<usize, UserError> {
 ///
 /// # Errors
 ///
-/// It is none.
+/// The text is not such a number.
 pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
     Ok(Duration::from_secs(count(option, text)? as u64))
 }
@@ -58,7 +58,7 @@ pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
 ///
 /// # Errors
 ///
-/// It is none.
+/// The text is not an amount of memory.
 pub fn memory(text: &str) -> Result<Bytes, UserError> {
     text.parse()
         .map_err(|error: estimator::SizeError| error.into())

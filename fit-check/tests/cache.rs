@@ -1,4 +1,4 @@
-//! The same question again is answered from what was kept, and in no other way than the first time.
+//! The same question again is answered from the kept answers, and exactly like the first time.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn the_second_answer_is_the_first_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
-    // A card on which it does not fit: the exit status is kept too.
+    // The job does not fit on this card: the exit status is kept too.
     for question in [
         "estimate alexnet --memory 1GB",
         "max-batch alexnet --memory 3GB",

@@ -1,4 +1,4 @@
-//! `cargo fit-check` on a program that knows nothing of it.
+//! `cargo fit-check` on a program that does not know fit-check.
 #![cfg(not(any(feature = "fusion", feature = "autotune")))]
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ struct Network {
     relu: Relu,
 }
 
-/// Its training, by a program that says where its steps end.
+/// The same training, in a program that marks the ends of its steps.
 fn simulated() -> Simulated {
     let card = DeviceSpec::unlimited(Runtime::Cuda);
     let trained = simulate(card, FloatDType::F32, |run| {
@@ -68,8 +68,8 @@ fn simulated() -> Simulated {
     trained.unwrap()
 }
 
-/// The program's calls are made by the card's thread while the program goes on, and a tensor that
-/// is dropped a moment later is in use for longer. Here these are small ones: 3 KiB were seen.
+/// The card's thread executes the program's calls while the program goes on, so a tensor that the program
+/// drops late is in use for longer. The tensors here are small: 3 KiB were seen.
 const LATE: Bytes = Bytes(64 << 10);
 
 /// A page of CubeCL's pools, which one more buffer can take.
@@ -116,11 +116,11 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
         PAGE,
         "required",
     );
-    // While Adam updates the last of the large weights, there are all weights, gradients and two
-    // moments, and one more tensor of the size of that weight.
+    // While Adam updates the last of the large weights, all weights, gradients and two moments are in use,
+    // and one more tensor of the size of that weight.
     let held = Bytes(4 * 4 * PARAMETERS + LARGE);
     assert_near(bytes("live_bytes"), held, LATE, "live by hand");
-    // Weights of two layers with two moments each, whatever else there is.
+    // At least the weights of two layers, with two moments each.
     let kinds = report["held"].as_array().unwrap().iter();
     let kinds = kinds.filter(|held| held["each_bytes"] == LARGE);
     let count: u64 = kinds.map(|held| held["count"].as_u64().unwrap()).sum();
@@ -129,24 +129,24 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     let output = cargo_fit_check(&own_training(), &["--quiet", "--memory", "20MiB"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 
-    // A program that ends before there are two equal steps.
+    // This program ends before there are two equal steps.
     let output = cargo_fit_check(&own_training(), &["--quiet", "--", "1"]);
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(page.contains("the program ended by itself"), "{page}");
 
     let output = cargo_fit_check(&own_training(), &["--quiet", "--", "many"]);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("a number of steps"), "{said}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("a number of steps"), "{message}");
     assert!(
-        said.contains("error: the program failed: exit status: 101"),
-        "{said}"
+        message.contains("error: the program failed: exit status: 101"),
+        "{message}"
     );
 }
 
-/// With burn's default features the program fuses kernels and tunes them while it runs, so that the
-/// most in use is what the tuner tries. In a step there are weights, gradients and two moments, and
-/// at most one tensor of the size of a large weight more: fusion may do without that.
+/// With burn's default features the program fuses kernels and tunes them while it runs, so the tuner's trials
+/// make the peak. A step holds weights, gradients and two moments, and at most one more tensor of the size of
+/// a large weight; with fusion it may not need that one.
 #[test]
 #[ignore = "compiles CubeCL and burn once more, with their default features: see above"]
 fn a_program_with_burns_default_features_is_measured_in_its_first_run() {
@@ -165,52 +165,52 @@ fn a_program_with_burns_default_features_is_measured_in_its_first_run() {
     assert!(report["peak"]["live_bytes"].as_u64().unwrap() > in_step);
 }
 
-/// What is said where there is nothing to run; none of it builds anything.
+/// The errors where there is nothing to run. None of these commands builds anything.
 #[test]
 fn what_cannot_be_run_is_said_with_a_hint() {
     let empty = tempfile::tempdir().unwrap();
     let output = cargo_fit_check(empty.path(), &[]);
     assert_eq!(output.status.code(), Some(2));
-    let said = stderr(&output);
+    let message = stderr(&output);
     assert!(
-        said.starts_with("error: could not find `Cargo.toml`"),
-        "{said}"
+        message.starts_with("error: could not find `Cargo.toml`"),
+        "{message}"
     );
     assert!(
-        said.contains("hint: run it in the folder of your program"),
-        "{said}"
+        message.contains("hint: run it in the folder of your program"),
+        "{message}"
     );
 
     let without_burn = package("[dependencies]\n");
-    let said = stderr(&cargo_fit_check(without_burn.path(), &[]));
+    let message = stderr(&cargo_fit_check(without_burn.path(), &[]));
     assert!(
-        said.contains("error: package `trainer` does not depend on burn"),
-        "{said}"
+        message.contains("error: package `trainer` does not depend on burn"),
+        "{message}"
     );
 
     let output = cargo_fit_check(without_burn.path(), &["--bin", "other"]);
-    let said = stderr(&output);
+    let message = stderr(&output);
     assert!(
-        said.contains("error: package `trainer` has no bin `other`"),
-        "{said}"
+        message.contains("error: package `trainer` has no bin `other`"),
+        "{message}"
     );
-    assert!(said.contains("hint: it has trainer"), "{said}");
+    assert!(message.contains("hint: it has trainer"), "{message}");
 
     let older = package("[dependencies]\nburn = \"0.21\"\n");
     let lock = "version = 4\n\n[[package]]\nname = \"burn\"\nversion = \"0.21.0\"\n";
     std::fs::write(older.path().join("Cargo.lock"), lock).unwrap();
-    let said = stderr(&cargo_fit_check(older.path(), &[]));
+    let message = stderr(&cargo_fit_check(older.path(), &[]));
     assert!(
-        said.contains("error: the program is locked to burn 0.21.0"),
-        "{said}"
+        message.contains("error: the program is locked to burn 0.21.0"),
+        "{message}"
     );
     assert!(
-        said.contains("hint: cargo update burn --precise 0.22.1"),
-        "{said}"
+        message.contains("hint: cargo update burn --precise 0.22.1"),
+        "{message}"
     );
 }
 
-/// A package with a program, and `manifest` beside its name.
+/// A package with a program; `manifest` follows the name of the package.
 fn package(manifest: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let head = "[package]\nname = \"trainer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";

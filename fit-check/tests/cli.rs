@@ -1,9 +1,9 @@
-//! Every behaviour of the command line, pinned: the pages of `docs/` that show it are its tests.
+//! Pins every behaviour of the command line: the pages of `docs/` that show it are its tests.
 
 #[test]
 fn the_documentation_shows_what_the_program_does() {
     trycmd::TestCases::new()
-        // A busy machine is slow enough for a line of it.
+        // On a busy machine the program would be slow enough to print a line of progress.
         .env("FIT_CHECK_NO_PROGRESS", "1")
         .case("../docs/examples.md")
         .case("../docs/bad_input.md")
@@ -11,7 +11,7 @@ fn the_documentation_shows_what_the_program_does() {
         .register_bin("own_code", example("own_code"));
 }
 
-/// The program of an example, which cargo builds for the tests beside the program itself.
+/// The program of an example. Cargo builds it for the tests, beside the program itself.
 fn example(name: &str) -> std::path::PathBuf {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_fit-check"));
     program

@@ -1,7 +1,7 @@
-//! Nothing of the user's configuration of burn and CubeCL changes an answer, or writes into it.
+//! The user's configuration of burn and CubeCL changes no answer and adds nothing to it.
 //!
-//! Each file and variable here is one that burn 0.22.1 or CubeCL 0.11.3 reads, with a value that
-//! changes what a program does that reads it.
+//! burn 0.22.1 or CubeCL 0.11.3 reads each file and variable here. Each value changes what a program does
+//! that reads it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -55,7 +55,7 @@ const VARIABLES: [(&str, &str); 12] = [
     ("CUBECL_WGPU_MAX_TASKS", "1"),
 ];
 
-/// The answer to a question whose step is fused and tuned, where burn does so, asked in `folder`.
+/// The answer to a question, in `folder`. The step is fused and tuned if burn does so.
 fn answer(folder: &Path, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
     command
@@ -97,7 +97,7 @@ fn neither_files_nor_variables_change_an_answer() {
     assert_eq!(names(configured.path()).len(), 5);
 }
 
-/// The user's own cache of CubeCL would change answers, so it is neither read nor written.
+/// The user's own cache of CubeCL would change answers, so the program neither reads nor writes it.
 #[test]
 fn nothing_is_written_into_the_users_home() {
     let home = tempfile::tempdir().unwrap();

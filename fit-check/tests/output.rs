@@ -1,4 +1,4 @@
-//! Where an answer is written to, and what is left as it was.
+//! Answers are written to files of every kind, and everything else stays as it was.
 #![cfg(unix)]
 
 use std::fs;
@@ -109,12 +109,12 @@ fn a_full_device_is_an_error_and_stays_a_device() {
     }
     let output = write_to(Path::new("/dev/full")).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = message(&output);
+    let stderr = message(&output);
     assert!(
-        said.starts_with("error: cannot write /dev/full: No space left"),
-        "{said}"
+        stderr.starts_with("error: cannot write /dev/full: No space left"),
+        "{stderr}"
     );
-    assert!(said.contains("hint: "), "{said}");
+    assert!(stderr.contains("hint: "), "{stderr}");
     let full = fs::metadata("/dev/full").unwrap().file_type();
     assert!(full.is_char_device());
 }

@@ -1,4 +1,4 @@
-//! Pictures of a step: each needs nothing but itself, and says what the answer in JSON says.
+//! Plots of a step: each is self-contained and agrees with the answer in JSON.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn pictures_need_nothing_but_themselves_and_name_the_peak() {
     }
 }
 
-/// A trace as Perfetto reads it: see "Trace Event Format", Google 2016.
+/// A trace as Perfetto reads it; see "Trace Event Format", Google 2016.
 #[test]
 fn the_trace_adds_up_and_its_slices_do_not_overlap() {
     for job in JOBS {
@@ -129,7 +129,7 @@ fn the_chart_of_the_documentation_is_up_to_date() {
     );
 }
 
-/// Whether `text` is well-formed XML, of the kind without comments and sections.
+/// Checks that `text` is well-formed XML without comments and sections.
 fn well_formed(text: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text.trim();

@@ -1,7 +1,7 @@
-//! What is said where it depends on the device's thread whether a step fits.
+//! The answer where the queue lag decides whether a step fits.
 //!
-//! Of burn's plain configuration, in which the two needs of DCGAN are known from a device (see
-//! `a_thread_that_is_behind_finds_other_pages`): a page of 9 MiB more where the thread is behind.
+//! The test uses burn's plain configuration, in which a device showed how much DCGAN needs in both cases (see
+//! `a_thread_that_is_behind_finds_other_pages`): with a queue lag, a page of 9 MiB more.
 #![cfg(not(any(feature = "fusion", feature = "autotune")))]
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `fit-check run`: a program on a CUDA driver that counts. The program is `examples/cuda_calls`.
+//! `fit-check run`: a program on the counting driver. The program is `examples/cuda_calls`.
 #![cfg(target_os = "linux")]
 
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The program whose arguments are the calls that it makes.
+/// The program that makes the calls in its arguments.
 fn calls() -> PathBuf {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_fit-check"));
     program.with_file_name("examples").join("cuda_calls")
 }
 
-/// Runs `program` with `fit-check run` and these options, and with a temporary folder of its own, which
-/// must be empty in the end.
+/// Runs `program` with `fit-check run` and these options, in a temporary folder of its own, which must be
+/// empty in the end.
 fn run(options: &str, program: &std::path::Path, arguments: &str) -> Output {
     let temporary = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
@@ -31,7 +31,7 @@ fn run(options: &str, program: &std::path::Path, arguments: &str) -> Output {
     output
 }
 
-/// What is said about the one card of such a run, and the exit status.
+/// The answer about the one card of such a run, and the exit status.
 fn answer(options: &str, arguments: &str) -> (Value, i32) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answer");
@@ -61,27 +61,27 @@ fn the_most_is_what_the_program_had_at_once() {
     assert_eq!(card["allocations"], 3);
 }
 
-/// A card of which a GiB is there refuses what goes beyond it, and not a byte less.
+/// A card of 1.5 GiB holds three times 512 MiB; a card with one byte less does not.
 #[test]
 fn a_card_that_is_one_byte_too_small_does_not_fit() {
     let twice = "allocate 512 allocate 512 allocate 512";
     let (fits, status) = answer("--memory 1610612736B", twice);
     assert_eq!((status, &fits["cards"][0]["fits"]), (0, &true.into()));
-    // What is refused is asked for once more, as CubeCL does.
+    // The program repeats the refused request, as CubeCL does.
     let again = format!("{twice} allocate 512");
     let (refused, status) = answer("--memory 1610612735B", &again);
     assert_eq!((status, &refused["cards"][0]["fits"]), (1, &false.into()));
     let refusal = &refused["cards"][0]["refused"][0];
     assert_eq!(refusal["bytes"], 512 * MIB);
     assert_eq!(refusal["used_bytes"], 1024 * MIB);
-    // One that can be had after something was given back is made good.
+    // A refused request that succeeds after the program freed memory is made good.
     let freed = format!("{twice} free allocate 512");
     let (good, status) = answer("--memory 1610612735B", &freed);
     assert_eq!((status, &good["cards"][0]["made_good"]), (0, &1.into()));
 }
 
-/// A card of the catalogue keeps what a process costs: of a GTX 1650 at least 3,897 MiB are usable, of
-/// which 6 MiB for each of its 14 multiprocessors are for the process (`gpus.csv`, `Overhead::of`).
+/// A card of the catalogue keeps memory for the process: at least 3,897 MiB of a GTX 1650 are usable, and the
+/// process takes 6 MiB of that for each of its 14 multiprocessors (`gpus.csv`, `Overhead::of`).
 #[test]
 fn a_card_has_what_its_process_leaves() {
     let (_, status) = answer("--gpu gtx-1650", "allocate 3813");
@@ -116,7 +116,7 @@ fn a_program_that_does_not_come_to_its_end_gets_an_answer() {
     }
 }
 
-/// What a program starts is ended with it.
+/// The processes that a program starts end with it.
 #[test]
 fn no_process_is_left() {
     let mark = format!("7{:05}", std::process::id());
@@ -150,7 +150,7 @@ fn the_curve_is_a_page_for_a_browser() {
     );
 }
 
-/// Two processes of one program share the card in what is said of it.
+/// The answer adds up the memory of all processes of a program on one card.
 #[test]
 fn several_processes_are_added_up() {
     let calls = calls();

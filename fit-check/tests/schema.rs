@@ -1,4 +1,4 @@
-//! Answers in JSON are what `docs/schema.json` says, and it says all that is in them.
+//! `docs/schema.json` allows the answers in JSON, and describes all of their fields.
 
 use std::process::Command;
 
@@ -72,7 +72,7 @@ fn answers_are_what_the_schema_says() {
     }
 }
 
-/// Answers about a device, made of a stored measurement.
+/// Answers about a device, from a stored measurement.
 #[test]
 fn answers_about_a_device_are_what_the_schema_says() {
     let record = include_str!("../../docs/data/records.jsonl")
@@ -121,7 +121,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
     }
 }
 
-/// The answer about a program that did little, and that needs not be built for it.
+/// The answer about a program, from a small recording instead of a build.
 #[test]
 fn answers_about_a_program_are_what_the_schema_says() {
     let mut recording = Recording::default();
@@ -144,7 +144,7 @@ fn answers_about_a_program_are_what_the_schema_says() {
     }
 }
 
-/// The answer about a program on a card of which only a journal is known.
+/// The answer of `run` about a program, without running one.
 #[test]
 fn answers_about_a_run_are_what_the_schema_says() {
     let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda);
@@ -193,7 +193,7 @@ fn what_is_wrong_is_found() {
     assert!(!problems("GpuName", &json!({})).is_empty());
 }
 
-/// Where `value` is not what the schema defines, or holds more than it describes.
+/// The places where `value` does not match the schema, or has fields that the schema does not describe.
 fn problems(definition: &str, value: &Value) -> Vec<String> {
     let mut schema = schema();
     forbid_undescribed(&mut schema);
@@ -205,7 +205,7 @@ fn problems(definition: &str, value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Forbids in `schema` all fields that it does not describe.
+/// Forbids all fields that `schema` does not describe.
 fn forbid_undescribed(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What `docs/scripts.md` promises to scripts; its commands are run as they are typed there.
+//! Tests what `docs/scripts.md` promises to scripts: its commands are run as they are typed there.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -92,7 +92,7 @@ fn completions_and_manual_pages_are_written_as_described() {
     assert!(main.contains(".TH fit-check 1") && main.contains("max\\-batch"));
     let estimate = std::fs::read_to_string(at("fit-check-estimate.1")).unwrap();
     assert!(estimate.contains("\\-\\-html"));
-    // The shell itself asks the script what can follow.
+    // The shell itself asks the script for completions.
     let asked = sh(
         "exec bash -c '. ~/.local/share/bash-completion/completions/fit-check
              COMP_WORDS=(fit-check max) COMP_CWORD=1

@@ -1,4 +1,4 @@
-//! Tables of largest batches: each cell holds, and Ctrl-C leaves what there is.
+//! Tables of largest batches: each cell is right, and Ctrl-C keeps the cells that are filled.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fit-check");
 
-/// What `fit-check table` says with `arguments`.
+/// The answer of `fit-check table` with `arguments`.
 fn table(arguments: &[&str]) -> Value {
     let mut command = Command::new(PROGRAM);
     command.arg("table").args(arguments);
@@ -34,9 +34,9 @@ proptest! {
         side in 64usize..256,
         two in prop::sample::subsequence(cards(), 2),
     ) {
-        let handles: Vec<_> = two.iter().map(|gpu| gpu.alias()).collect();
+        let aliases: Vec<_> = two.iter().map(|gpu| gpu.alias()).collect();
         let [formats, image] = [precision.to_string(), side.to_string()];
-        let list = handles.join(",");
+        let list = aliases.join(",");
         let report = table(&[name, "--gpus", &list, "--precision", &formats, "--image", &image]);
         let variant = model_zoo::find(name).unwrap();
         let input = Input { image: Some([side, side]), ..Input::default() };
@@ -45,7 +45,7 @@ proptest! {
         let cells = report["rows"][0]["cells"].as_array().unwrap();
         prop_assert_eq!(cells.len(), two.len());
         for (gpu, cell) in two.iter().zip(cells) {
-            // Some kernels of 16 bits need more shared memory than the oldest cards have.
+            // Some 16-bit kernels need more shared memory than the oldest cards have.
             let Some(most) = cell["max_batch"].as_u64() else {
                 prop_assert!(cell["error"].is_string());
                 continue;
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// The property above found it: the card had been tuned with fewer samples, and kept those kernels.
+/// A case that the property above found: the card had been tuned with fewer samples and kept those kernels.
 #[test]
 fn a_cell_is_of_a_card_that_is_tuned_to_its_batch() {
     let report = table(&[
@@ -103,18 +103,18 @@ fn ctrl_c_leaves_a_table_that_says_that_it_is_partial() {
     let mut command = Command::new(PROGRAM);
     command.args(["table", "--gpus", "all", "--format", "json", "--output"]);
     let mut child = command.arg(&file).stderr(Stdio::piped()).spawn().unwrap();
-    // The program shows how far it is: it is at work then, and knows what to do with Ctrl-C.
+    // The program prints progress only when it is at work and handles Ctrl-C.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains(" of "), "{line}");
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    let mut said = String::new();
-    stderr.read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    stderr.read_to_string(&mut printed).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(2));
     assert!(
-        said.ends_with("interrupted: the table is not complete\n"),
-        "{said}"
+        printed.ends_with("interrupted: the table is not complete\n"),
+        "{printed}"
     );
     let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(report["complete"], false);

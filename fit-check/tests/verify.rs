@@ -1,9 +1,9 @@
-//! Estimates held against a device that trains: Mesa's software device.
+//! Compares estimates with a device that trains: Mesa's software device.
 //!
-//! Of burn's plain configuration: one that tunes runs its candidates, which a software device
-//! takes minutes for; the records have that (`docs/accuracy.md`).
+//! The tests use burn's plain configuration. A build that tunes runs all candidates, which takes a software
+//! device minutes; the records cover it (`docs/accuracy.md`).
 //!
-//! Where there is none, these tests show nothing and say so. `.ci/run` installs it (the package
+//! Without such a device these tests check nothing, and say so. `.ci/run` installs it (the package
 //! `mesa-vulkan-drivers`) and sets `FIT_CHECK_NEEDS_DEVICE`, with which they fail instead.
 #![cfg(not(feature = "autotune"))]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use model_zoo::Model;
 
-/// A software device on Vulkan, as `--device` calls it.
+/// A software device on Vulkan, by its name for `--device`.
 static SOFTWARE: LazyLock<Option<String>> = LazyLock::new(|| {
     let mut list = Command::new(env!("CARGO_BIN_EXE_fit-check"));
     let output = list.args(["verify", "--list", "--format", "json"]).output();
@@ -56,8 +56,8 @@ fn answer(output: &Output) -> serde_json::Value {
     })
 }
 
-/// Asserts that the step ran on the device, that allocations, bytes in use and what the
-/// program names are the same at the end of every phase, and that the estimate holds.
+/// Asserts that the step ran on the device, that allocations, bytes in use and categories are equal at the
+/// end of every phase, and that the estimate holds.
 fn same(arguments: &str) {
     let output = verify(arguments).output().unwrap();
     let answer = answer(&output);
@@ -78,8 +78,8 @@ fn same(arguments: &str) {
             );
         }
     }
-    // The program and a real device are not in step: which page a buffer finds free can
-    // depend on which of them is ahead, seen in StyleGAN and Pix2PixHD.
+    // The program and a real device do not run in step: the queue lag can decide which page a buffer finds
+    // free. This was seen in StyleGAN and Pix2PixHD.
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -88,7 +88,7 @@ fn same(arguments: &str) {
     );
 }
 
-/// Every file of the zoo is among the networks that really train.
+/// Every file of the zoo has a network in `families.txt`.
 #[test]
 fn no_family_is_passed_over() {
     let jobs = include_str!("families.txt").lines();
@@ -189,7 +189,7 @@ fn a_process_that_is_killed_is_a_typed_answer() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The second process trains; the first only described the device.
+    // The second process trains; the first one only described the device.
     let child = training(parent.id());
     assert!(
         Command::new("kill")
@@ -199,11 +199,11 @@ fn a_process_that_is_killed_is_a_typed_answer() {
             .success()
     );
     let output = parent.wait_with_output().unwrap();
-    // Before the device was opened there is nothing to report, only an error.
-    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.contains("killed"), "{said}");
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    // Until the device is open there is no report, only an error.
+    let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert!(printed.contains("killed"), "{printed}");
+    assert_eq!(output.status.code(), Some(2), "{printed}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn no_process_outlives_the_program() {
     }
 }
 
-/// The process in which `parent` trains, once it has taken memory for that.
+/// The process in which `parent` trains: the second one that it starts.
 #[cfg(target_os = "linux")]
 fn training(parent: u32) -> u32 {
     let until = Instant::now() + Duration::from_secs(60);
@@ -252,6 +252,6 @@ fn training(parent: u32) -> u32 {
 #[cfg(target_os = "linux")]
 fn is_there(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // One that has ended and that nobody has asked about yet is a zombie.
+    // A process that has ended, and for which nobody has waited yet, is a zombie.
     !stat.is_empty() && !stat.contains(") Z ")
 }

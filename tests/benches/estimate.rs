@@ -1,7 +1,7 @@
-//! What an estimate costs inside a process: `cargo bench`. The figures that it must reach, and
-//! those that it did, are in `docs/performance.md`.
+//! The time of an estimate inside a process: `cargo bench`. The required and the reached figures are in
+//! `docs/performance.md`.
 
-// What criterion's macros make has no documentation.
+// The functions that criterion's macros create have no documentation.
 #![allow(missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};

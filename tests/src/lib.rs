@@ -1,1 +1,1 @@
-//! Behaviour of the whole: see `tests/`.
+//! Tests of the whole; see `tests/`.

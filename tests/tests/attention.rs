@@ -1,4 +1,4 @@
-//! What attention keeps grows with the square of the sequence, everything else linearly.
+//! The activations of attention grow with the square of the sequence, all others linearly.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use estimator::{Analysis, Bytes, Category, DeviceSpec, Phase, Runtime, simulate}
 use fit_check::{SimulatedObserver, training_device};
 use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
 
-/// Each twice the one before.
+/// Each length is twice the one before.
 const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
 
 /// A fine-tuning step of BERT base with one sequence of `seq` tokens. Published BERT has 512
@@ -28,7 +28,7 @@ fn bert(seq: usize) -> Recording {
         positions: LENGTHS[3],
         ..BertConfig::base(job.vocab())
     };
-    // wgpu lays tensors out without padding, so that sizes are those of the elements.
+    // wgpu lays tensors out without padding, so buffers have the sizes of their elements.
     let spec = DeviceSpec::unlimited(Runtime::Wgpu);
     let simulated = simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), &job);
@@ -37,8 +37,7 @@ fn bert(seq: usize) -> Recording {
     simulated.unwrap().recording
 }
 
-/// The sizes of what the forward pass leaves for the backward pass, each with how often it is
-/// there.
+/// The sizes of the buffers that the forward pass keeps for the backward pass, each with its count.
 fn kept(recording: &Recording) -> BTreeMap<Bytes, u64> {
     let marks = &recording.marks;
     let forward = marks.iter().rposition(|mark| mark.phase == Phase::Forward);
@@ -58,10 +57,9 @@ fn total(kept: &BTreeMap<Bytes, u64>) -> i64 {
         .sum()
 }
 
-/// If `a + b s + c s^2` bytes are kept of `s` tokens, then doubling `s` and subtracting twice
-/// what was kept before leaves `2 c s^2 - a`, whatever `b` is; and the differences of that are
-/// `6 c s^2` and `24 c s^2`. Nothing of higher order, and nothing that is none of the three,
-/// leaves them at one to four.
+/// If a step keeps `a + b s + c s^2` bytes for `s` tokens, then the bytes for twice the tokens less twice the
+/// bytes for `s` are `2 c s^2 - a`, whatever `b` is. The differences of that are `6 c s^2` and `24 c s^2`:
+/// one to four. Any other term would change that ratio.
 #[test]
 fn kept_bytes_are_quadratic_in_the_sequence() {
     let kept = LENGTHS.map(|seq| total(&kept(&bert(seq))));
@@ -76,8 +74,8 @@ fn kept_bytes_are_quadratic_in_the_sequence() {
     assert!(first > 0);
 }
 
-/// Buffer by buffer: those of attention are four times as large of twice the tokens, and all
-/// others twice as large, or as large as before.
+/// Buffer by buffer: with twice the tokens, those of attention are four times as large, and all others twice
+/// as large or as large as before.
 #[test]
 fn only_attention_matrices_are_quadratic() {
     for pair in LENGTHS.windows(2) {

@@ -1,4 +1,4 @@
-//! What is frozen holds no gradient and no optimizer state.
+//! Frozen parameters have no gradients and no optimizer state.
 
 use estimator::{Analysis, Bytes, Category, DeviceSpec, Estimate, Phase, Runtime, Simulated};
 use fit_check::simulate_step;
@@ -24,7 +24,7 @@ fn run(name: &str, side: Option<usize>, freeze: &[&str]) -> (Simulated, Estimate
     (simulated, estimate)
 }
 
-/// What is in use for `wanted` when `phase` ends for the last time.
+/// The bytes in use for `wanted` when `phase` ends for the last time.
 fn at_end(simulated: &Simulated, phase: Phase, wanted: Category) -> Bytes {
     let recording = &simulated.recording;
     let mark = recording.marks.iter().rposition(|mark| mark.phase == phase);
@@ -36,8 +36,8 @@ fn at_end(simulated: &Simulated, phase: Phase, wanted: Category) -> Bytes {
         .sum()
 }
 
-/// Adam remembers two fp32 numbers of each trained parameter, and none of a frozen one. The
-/// runtime rounds each tensor up to its alignment of 32 bytes.
+/// Adam keeps two fp32 numbers for each trained parameter, and none for a frozen one. The runtime rounds each
+/// tensor up to its alignment of 32 bytes.
 fn assert_adam_remembers_only_what_is_trained(simulated: &Simulated) {
     let remembered = at_end(simulated, Phase::Optimizer, Category::Optimizer);
     let parameters = simulated.parameters;
@@ -49,8 +49,8 @@ fn assert_adam_remembers_only_what_is_trained(simulated: &Simulated) {
     );
 }
 
-/// The layers below `path` have weights, and neither gradients nor optimizer state; some
-/// other layer has both.
+/// The layers below `path` have weights, but neither gradients nor optimizer state; some other layer has
+/// both.
 fn assert_frozen(estimate: &Estimate, path: &str) {
     let below = |layer: &&estimator::LayerMemory| layer.path.starts_with(path);
     let (frozen, trained): (Vec<_>, Vec<_>) = estimate.layers.iter().partition(below);
@@ -80,9 +80,9 @@ fn stages_of_mask_rcnn() {
         assert_frozen(&estimate, path);
     }
     assert_adam_remembers_only_what_is_trained(&simulated);
-    // All 44,401,393 parameters of torchvision's `maskrcnn_resnet50_fpn`, of which its recipe
-    // trains 44,178,993; the scales and shifts of its frozen normalisations are buffers there
-    // and frozen here: 53,120, two for each of 26,560 channels.
+    // All 44,401,393 parameters of torchvision's `maskrcnn_resnet50_fpn`, of which its recipe trains
+    // 44,178,993. The scales and shifts of its frozen normalisations are buffers there and frozen parameters
+    // here: 53,120, two for each of 26,560 channels.
     assert_eq!(estimate.parameters.trainable, 44_178_993);
     assert_eq!(estimate.parameters.frozen, 44_401_393 - 44_178_993 + 53_120);
 }
@@ -104,7 +104,7 @@ fn what_the_user_freezes() {
     assert_eq!(all.parameters.frozen, 0);
 }
 
-/// In the reference the noise of the finished generator and the average style are buffers.
+/// In the reference, the noise of the finished generator and the average style are buffers.
 #[test]
 fn the_fixed_noise_of_stylegan_is_no_weight() {
     let (_, estimate) = run("stylegan-256", None, &[]);

@@ -1,4 +1,4 @@
-//! The largest batch, against running the step at it and beyond it.
+//! Compares the largest batch with runs of the step at it and beyond it.
 
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
@@ -29,7 +29,7 @@ fn fits(step: &TrainingJob, batch: u64, device: &DeviceSpec) -> bool {
     simulated.recording.failure.is_none()
 }
 
-/// Fewer where each case tunes its kernels first.
+/// Fewer cases if each of them tunes its kernels first.
 const CASES: u32 = if cfg!(feature = "autotune") { 4 } else { 12 };
 
 proptest! {
@@ -70,7 +70,7 @@ fn not_even_one_sample() {
     assert_eq!(found.next.batch, 1);
 }
 
-/// The first map of ResNet-50 at 1024x1024 has 64 x 512 x 512 values, 64 MiB a sample: with a
+/// The first feature map of ResNet-50 at 1024x1024 has 64 x 512 x 512 values, 64 MiB per sample. With a
 /// largest binding of 512 MiB, eight samples are the most, whatever the memory.
 #[test]
 fn a_single_allocation_can_be_the_limit() {
@@ -85,8 +85,8 @@ fn a_single_allocation_can_be_the_limit() {
     assert_eq!(found.batch, 8);
 }
 
-/// Which buffers a step has with many samples, from runs with 2 and with 3; against a run. The
-/// weight gradient of ConvS2S works in as many groups as there are samples, up to 32.
+/// Predicts the buffers of a step with many samples from runs with 2 and with 3, and compares them with a
+/// run. The weight gradient of ConvS2S works in as many groups as there are samples, up to 32.
 #[test]
 #[cfg(not(feature = "autotune"))]
 fn two_small_batches_predict_a_larger_one_to_the_byte() {

@@ -1,5 +1,4 @@
-//! Models that are not of the zoo: weights files that another program wrote, configurations
-//! that were published.
+//! Models outside the zoo: weights files that another program wrote, and published configurations.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +9,18 @@ use fit_check::model_source::{Checkpoint, Confidence};
 use fit_check::resolve::{Batch, ResolvedRequest};
 use fit_check::simulate_step;
 
-/// The fixtures; `write.py` among them says where they are from.
+/// The fixtures; `write.py` beside them tells their source.
 fn own_models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fit-check/tests/own_models")
 }
 
-/// What `fit-check estimate FIXTURE OPTIONS` asks.
+/// The request of `fit-check estimate FIXTURE OPTIONS`.
 fn request(fixture: &str, options: &[&str]) -> ResolvedRequest {
     let path = own_models().join(fixture);
     ask_for(path.to_str().unwrap(), options)
 }
 
-/// What `fit-check estimate MODEL OPTIONS` asks.
+/// The request of `fit-check estimate MODEL OPTIONS`.
 fn ask_for(model: &str, options: &[&str]) -> ResolvedRequest {
     let mut words = vec!["fit-check", "estimate", model];
     words.extend(options);
@@ -44,7 +43,7 @@ fn estimate(request: &ResolvedRequest) -> Estimate {
     simulated.estimate().unwrap()
 }
 
-/// The counts that `write.py` printed, by numpy.
+/// `write.py` printed these counts, computed by numpy.
 #[test]
 fn weights_files_of_another_program_are_counted_exactly() {
     for (model, tensors, elements, dtypes) in [
@@ -67,8 +66,8 @@ fn weights_files_of_another_program_are_counted_exactly() {
     }
 }
 
-/// transformers: BertForPreTraining, GPT2LMHeadModel, LlamaForCausalLM; the last two counts
-/// are those of the papers' tables too.
+/// The counts of BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM in transformers; the last two are
+/// also in the tables of the papers.
 #[test]
 fn published_configurations_give_the_published_counts() {
     for (config, parameters) in [
@@ -99,7 +98,7 @@ fn a_configuration_is_the_network_of_the_zoo() {
     assert_eq!(estimate(&own).peak, simulated.estimate().unwrap().peak);
 }
 
-/// What is left of a file when a layer is cut out of its network.
+/// The comparison names the tensors of a removed layer and those of another vocabulary.
 #[test]
 fn differences_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +124,7 @@ fn differences_are_named() {
     assert!(comparison.missing.is_empty());
 }
 
-/// It could be read for ever.
+/// Reading a device might never end.
 #[test]
 #[cfg(unix)]
 fn a_link_to_a_device_is_refused() {
@@ -138,9 +137,9 @@ fn a_link_to_a_device_is_refused() {
     assert!(refused.to_string().contains("it is no regular file"));
 }
 
-/// Adam remembers two values per parameter (Kingma, Ba 2014), and mixed precision keeps a
-/// copy of four bytes (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a
-/// card without pitched rows, so these are the bytes.
+/// Adam keeps two values per parameter (Kingma, Ba 2014), and mixed precision keeps a copy of four bytes
+/// (Micikevicius et al. 2018). The fixture's widths fill rows exactly on a card without pitched rows, so the
+/// bytes are exact.
 #[test]
 fn weights_alone_take_what_the_papers_say() {
     use fit_check::lower_bound::LowerBound;
@@ -166,9 +165,9 @@ fn weights_alone_take_what_the_papers_say() {
     assert_eq!(bound.held.activations_bytes, None);
 }
 
-/// As many tensors as DeepSeek-V3 has experts, three matrices and their scales each (58 layers of
-/// 256, section 4.2 of arXiv 2412.19437), in a file that is 3.4 GB long and empty. As of two
-/// tensors, each parameter takes what the papers say.
+/// As many tensors as the experts of DeepSeek-V3 have, with three matrices and their scales each (58 layers
+/// of 256, section 4.2 of arXiv 2412.19437), in a file that is 3.4 GB long and empty. Each parameter takes
+/// what the papers say, as in the test with two tensors.
 #[test]
 fn sixty_thousand_tensors_take_what_the_papers_say() {
     use fit_check::lower_bound::LowerBound;
@@ -217,8 +216,8 @@ fn sixty_thousand_tensors_take_what_the_papers_say() {
     assert_eq!(bound.fits(), None);
 }
 
-/// An adapter of rank r beside a projection has r (in + out) values. 4,194,304 is what
-/// tloen/alpaca-lora prints for Llama 7B, rank 8, on queries and values.
+/// An adapter of rank r beside a projection has r (in + out) values. tloen/alpaca-lora prints 4,194,304 for
+/// Llama 7B, rank 8, on queries and values.
 #[test]
 fn adapters_have_as_many_values_as_arithmetic_says() {
     for (model, options, trainable) in [
@@ -262,7 +261,7 @@ fn adapters_have_as_many_values_as_arithmetic_says() {
     }
 }
 
-/// A frozen weight in 8 bits takes a quarter of one in fp32, but for its scales.
+/// A frozen weight in 8 bits takes a quarter of the bytes of one in fp32, without its scales.
 #[test]
 fn a_quantized_base_is_smaller() {
     let weights = |base| {

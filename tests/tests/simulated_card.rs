@@ -1,4 +1,4 @@
-//! What a card that does not exist does.
+//! The behaviour of a simulated card.
 
 use std::thread;
 
@@ -44,7 +44,7 @@ fn the_patch_is_in_force() {
     );
 }
 
-/// The live bytes of each mark are what CubeCL's own pools report, to the byte.
+/// The live bytes of each mark are those that CubeCL's own pools report, to the byte.
 #[test]
 fn the_recording_agrees_with_the_pools() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu, Runtime::Vulkan] {
@@ -61,16 +61,16 @@ fn the_recording_agrees_with_the_pools() {
         for (phase, mark) in phases.iter().zip(&recording.marks) {
             match runtime {
                 Runtime::Cuda => assert_eq!(phase.live_bytes, mark.pools.in_use),
-                // wgpu keeps a launch's metadata in a memory beside the buffers.
+                // wgpu keeps the metadata of a launch in a memory beside the buffers.
                 _ => assert!(phase.live_bytes <= mark.pools.in_use),
             }
         }
     }
 }
 
-/// burn's plain configuration: in a prototype of this design, ResNet-50 with Adam on a CUDA-like card had these bytes in
-/// use after the second forward pass. It did not model the metadata of launches, which are in
-/// the pools of a CUDA card too, so they are taken off here.
+/// In burn's plain configuration, a prototype of this design found these bytes in use after the second
+/// forward pass of ResNet-50 with Adam on a CUDA-like card. The prototype did not model the metadata of
+/// launches, which a CUDA card keeps in its pools too, so the test leaves them out.
 #[test]
 #[cfg(not(any(feature = "fusion", feature = "autotune")))]
 fn live_bytes_are_affine_in_the_batch() {
@@ -107,7 +107,7 @@ fn live_bytes_are_affine_in_the_batch() {
     assert_eq!(after_second_forward(32, Precision::Fp16), 2_270_605_824);
 }
 
-/// burn's plain configuration: DCGAN at batch 2, two steps on Mesa's software device, reserved
+/// In burn's plain configuration, two steps of DCGAN at batch 2 on Mesa's software device reserved
 /// 129,703,840 bytes on an idle machine and 139,141,024 on a busy one: a page of 9 MiB more.
 #[test]
 #[cfg(not(any(feature = "fusion", feature = "autotune")))]
@@ -133,8 +133,8 @@ fn a_replay_reserves_what_the_run_did() {
     }
 }
 
-/// `required` is the least memory: with it the step completes, with one MiB less it does not,
-/// when it is run there and not only replayed.
+/// `required` is the least memory: the step completes with it and does not complete with one MiB less. Both
+/// are run there, not only replayed.
 #[test]
 fn required_is_the_least_memory() {
     let spec = unlimited();
@@ -175,7 +175,7 @@ fn a_full_card_says_which_allocation_and_where() {
     assert_eq!(recording.marks.len(), 3);
 }
 
-/// A tensor larger than a quarter of a CUDA card cannot be had, however empty the card is.
+/// A CUDA card refuses a tensor larger than a quarter of its memory, however empty it is.
 #[test]
 fn a_tensor_beyond_the_largest_page_is_refused_as_such() {
     let spec = unlimited().with_memory(Bytes::mib(1_000), Bytes::ZERO);
@@ -217,7 +217,7 @@ fn cards_in_parallel_do_not_touch_each_other() {
     }
 }
 
-/// Which stream a thread is given is a matter of who comes first.
+/// Events without their streams: which stream a thread gets depends on which thread comes first.
 fn without_streams(events: &[estimator::record::Event]) -> Vec<&estimator::record::Event> {
     let is_stream =
         |event: &&estimator::record::Event| matches!(event, estimator::record::Event::Stream(_));
@@ -233,8 +233,8 @@ fn two_runs_are_the_same_to_the_byte() {
     assert_eq!(one.reserved, other.reserved);
 }
 
-/// The modules that a step reports have the published counts; that all networks have theirs is tested in the
-/// zoo (`counts_are_those_published`).
+/// The modules that a step reports have the published counts. The zoo tests the counts of all networks
+/// (`counts_are_those_published`).
 #[test]
 fn resnets_have_their_published_counts() {
     for variant in model_zoo::variants() {
@@ -272,7 +272,7 @@ fn resnets_have_their_published_counts() {
     }
 }
 
-/// What is read from a card is zero, and takes no part in anything.
+/// Every value that is read from a card is zero.
 #[test]
 fn reads_give_zeros() {
     let card = SimulatedCard::new(unlimited()).unwrap();
@@ -291,8 +291,8 @@ fn reads_give_zeros() {
     assert_eq!(sum, 0.0);
 }
 
-/// A step of DCGAN passes backward through the discriminator alone, and through both networks:
-/// each of its 17 layers has gradients at the end of one of them.
+/// A step of DCGAN has a backward pass through the discriminator alone and one through both networks: each of
+/// its 17 layers has gradients at the end of one of them.
 #[test]
 fn a_layer_has_what_it_has_in_the_phase_in_which_its_network_is_trained() {
     let spec = unlimited();
@@ -303,9 +303,9 @@ fn a_layer_has_what_it_has_in_the_phase_in_which_its_network_is_trained() {
     }
 }
 
-/// The output of the first convolution of ResNet-18 is what its normalisation reads, so it is
-/// kept: 2 x 64 x 112 x 112 values of 4 bytes. burn composes the normalisation of elementwise
-/// kernels, which keep their own maps of that size.
+/// The normalisation reads the output of the first convolution of ResNet-18, so the step keeps it: 2 x 64 x
+/// 112 x 112 values of 4 bytes. burn builds the normalisation from elementwise kernels, which keep their own
+/// maps of that size.
 #[test]
 #[cfg(not(feature = "fusion"))]
 fn activations_belong_to_the_layers_that_make_them() {
@@ -320,8 +320,8 @@ fn activations_belong_to_the_layers_that_make_them() {
     };
     let map = 2 * 64 * 112 * 112 * 4;
     assert_eq!(layer("conv1").kind, "Conv2d");
-    // The launches that make the mean and the variance read that output and no parameter, so
-    // these two vectors of 64 values, 512 bytes each as CUDA lays them out, count to it too.
+    // The launches that compute the mean and the variance read that output and no parameter, so these two
+    // vectors of 64 values, 512 bytes each in CUDA's layout, count as the convolution's too.
     let statistics = layer("conv1").activation_bytes.0 - map;
     assert_eq!(statistics, 2 * 512);
     assert_eq!(layer("bn1").kind, "BatchNorm");

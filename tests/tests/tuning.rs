@@ -1,4 +1,4 @@
-//! burn as people run it: kernels are fused, and tuned on the spot.
+//! burn as users run it: it fuses kernels, and tunes them at the first run.
 #![cfg(feature = "autotune")]
 
 use estimator::{DeviceSpec, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning};
@@ -39,7 +39,7 @@ fn two_runs_are_the_same_to_the_byte_cold_and_warm() {
     }
 }
 
-/// The run that is measured tunes nothing, and the run before it is the cold one.
+/// The measured run tunes nothing, and the run before it equals a cold one.
 #[test]
 fn the_first_run_is_the_cold_one() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu] {
@@ -54,8 +54,8 @@ fn the_first_run_is_the_cold_one() {
     }
 }
 
-/// The kernels that need the least memory, those that the rule about launches chooses, and those that need
-/// the most: for this step all three differ.
+/// The kernels that need the least memory, the kernels that the rule about launches chooses, and the kernels
+/// that need the most, in this order of the memory in use.
 #[test]
 fn the_preference_decides_how_much_memory_kernels_take() {
     let live = |preference| {
@@ -71,8 +71,8 @@ fn the_preference_decides_how_much_memory_kernels_take() {
     assert!(least < most, "{least} with every preference");
 }
 
-/// A card without matrix units is offered no kernels that need them; one that has them uses
-/// them. Kernels that divide a product among planes are those with matrix units.
+/// A card without matrix units is offered no kernels that need them; a card with matrix units uses them.
+/// Kernels that divide a product among planes are those with matrix units.
 #[test]
 fn candidates_are_those_of_the_card() {
     let uses_matrix_units = |compute_capability: u32| {
@@ -87,8 +87,8 @@ fn candidates_are_those_of_the_card() {
     assert!(uses_matrix_units(86), "Ampere");
 }
 
-/// What burn has found out about a step on a device is no other than what it finds out on a new one, and
-/// what its tuner chose with other samples, or where another kernel was the fastest, is not known.
+/// A step runs alike on a device for which burn has learned about it and on a new one. Choices that the tuner
+/// made with other samples or another preference are forgotten.
 #[test]
 fn a_job_that_ran_before_runs_as_a_new_one() {
     let variant = model_zoo::find("resnet-20").unwrap();

@@ -1,5 +1,5 @@
-//! What burn and CubeCL promise nobody and this project relies on (`simulated_card::upstream`): a test for each,
-//! which fails by name when burn changes it.
+//! Undocumented details of burn and CubeCL that this project relies on (`simulated_card::upstream`), with a
+//! test for each, which fails by name when burn changes it.
 #![cfg(feature = "autotune")]
 
 use burn::nn::LinearConfig;
@@ -9,7 +9,7 @@ use estimator::{
     upstream,
 };
 
-/// A matrix product of 16-bit floats on a card of this compute capability, whose kernels are tuned.
+/// A matrix product of 16-bit floats, with tuned kernels, on a card of this compute capability.
 fn product(compute_capability: u32) -> Result<Simulated, Error> {
     let mut device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
     device.card.compute_capability = compute_capability;

@@ -1,10 +1,9 @@
-//! The simulated card against a real Vulkan driver, without autotune: a dry run that tunes runs
+//! Compares the simulated card with a real Vulkan driver, without autotune, since a dry run that tunes runs
 //! its candidates.
 //!
-//! The figures are those of CubeCL's own dry run (kernels compiled, launches skipped, pages
-//! reserved but never mapped) of ResNet-50, batch 32, 224x224, two Adam steps, on Mesa's
-//! software device with burn 0.22.1's wgpu runtime, with and without fusion. They were measured
-//! there, not here.
+//! The figures come from CubeCL's own dry run (kernels compiled, launches skipped, pages reserved but never
+//! mapped) of ResNet-50, batch 32, 224x224, two Adam steps, on Mesa's software device with burn 0.22.1's wgpu
+//! runtime, with and without fusion. They were measured there, not by this test.
 #![cfg(not(feature = "autotune"))]
 
 use cubecl_server::dry_run::DryRun;
@@ -24,8 +23,8 @@ const MEASURED: [(Phase, u64, f64); 7] = [
     (Phase::Optimizer, 695, 292.9),
 ];
 
-/// MiB that the pools held in the end: 41 pages of 99 MiB, 8 of metadata, 97.5 of weights; with
-/// fusion a page more.
+/// MiB that the pools held in the end: 41 pages of 99 MiB, 8 of metadata, 97.5 of weights; with fusion, one
+/// page more.
 const MEASURED_RESERVED: f64 = if cfg!(feature = "fusion") {
     4263.5
 } else {
@@ -46,7 +45,7 @@ fn resnet_50_is_what_the_driver_saw() {
     };
     let job = request.resolve(&variant).unwrap();
     let mut card = DeviceSpec::unlimited(Runtime::Wgpu);
-    // Mesa's software device binds no more.
+    // Mesa's software device binds at most this.
     card.card.largest_binding = Bytes::mib(128);
     card.card.alignment = 64;
     let simulated = simulate(card, job.precision.float_type(), |run| {

@@ -1,4 +1,4 @@
-//! The chain of convolutions with which Dettmers (2016) shows what a step keeps.
+//! The chain of convolutions with which Dettmers (2016) shows what a step keeps in memory.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use estimator::{Bytes, DeviceSpec, Phase, Runtime, simulate};
 use crate::text_table;
 use fit_check::output::markdown;
 
-/// A step of a chain, and the MiB that the text gives for it.
+/// A layer of a chain, and the MiB that the article gives for it.
 enum Step {
     Conv {
         side: usize,
@@ -27,10 +27,10 @@ const BATCH: usize = 128;
 const CHANNELS: usize = 3;
 const SIDE: usize = 250;
 
-/// "Activations and errors": each output is there twice.
+/// "Activations and errors": each output is counted twice.
 const COPIES: u64 = 2;
 
-/// Both chains.
+/// The tables of both chains.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ fn table(steps: &[Step]) -> anyhow::Result<String> {
             text.to_string(),
         ]
     });
-    let sheet = text_table(
+    let table = text_table(
         [
             "step",
             "output of a sample",
@@ -92,17 +92,17 @@ fn table(steps: &[Step]) -> anyhow::Result<String> {
         ],
         rows,
     );
-    Ok(markdown::render(&[sheet]).trim_end().to_string() + "\n")
+    Ok(markdown::render(&[table]).trim_end().to_string() + "\n")
 }
 
-/// The shapes of the outputs, as burn makes them on a simulated card.
+/// The shapes of the outputs, from a run of burn on a simulated card.
 fn run(steps: &[Step]) -> anyhow::Result<Vec<[usize; 4]>> {
     let shapes = Mutex::new(Vec::new());
     simulate(
         DeviceSpec::unlimited(Runtime::Cuda),
         FloatDType::F32,
         |run| {
-            let mut seen = Vec::new();
+            let mut outputs = Vec::new();
             let device = run.device();
             let mut maps = Tensor::<4>::zeros([BATCH, CHANNELS, SIDE, SIDE], &device);
             for step in steps {
@@ -124,9 +124,9 @@ fn run(steps: &[Step]) -> anyhow::Result<Vec<[usize; 4]>> {
                         .init()
                         .forward(maps),
                 };
-                seen.push(maps.dims());
+                outputs.push(maps.dims());
             }
-            *shapes.lock().expect("nobody panicked with it") = seen;
+            *shapes.lock().expect("nobody panicked with it") = outputs;
             run.end(Phase::Forward)
         },
     )?;

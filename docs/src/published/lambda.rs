@@ -10,16 +10,16 @@ use fit_check::table::TableReport;
 use model_zoo::InputSize;
 use serde::Deserialize;
 
-/// The batches that were tried: what a row took, as far as the cards that it ran on tell.
+/// A batch that was tried, and bounds of the memory that it needs, from the cards that it was tried on.
 #[derive(Debug, Deserialize)]
 struct Tried {
-    /// What the row is called.
+    /// The name of the row.
     model: String,
     /// The batch.
     batch: u64,
-    /// It did not fit into so much.
+    /// The batch did not fit into this memory, in MiB.
     need_gt_mib: Option<u64>,
-    /// It fitted into so much.
+    /// The batch fitted into this memory, in MiB.
     need_le_mib: Option<u64>,
 }
 
@@ -34,17 +34,17 @@ fn tried() -> Vec<Tried> {
         .collect()
 }
 
-/// Batches between which the largest must lie, as far as those that were tried tell.
+/// The range in which the largest batch must lie, from the batches that were tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bracket {
-    /// It fits.
+    /// A batch that fits.
     fits: u64,
-    /// It does not; none if no batch was tried that does not.
+    /// The smallest tried batch that does not fit, if there is one.
     fails: Option<u64>,
 }
 
 impl Bracket {
-    /// From what was `tried` and what is `published` for a card of `total` MiB.
+    /// The bracket for a card of `total` MiB, from the batches `tried` and the `published` one.
     fn new(tried: &[&Tried], published: u64, total: u64) -> Self {
         let fitted = |tried: &&&Tried| tried.need_le_mib.is_some_and(|most| most <= total);
         let failed = |tried: &&&Tried| tried.need_gt_mib.is_some_and(|least| least >= total);
@@ -74,7 +74,7 @@ impl fmt::Display for Bracket {
     }
 }
 
-/// Where our answer lies.
+/// Where our answer lies, relative to the bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 enum BracketPosition {
@@ -109,11 +109,11 @@ pub struct Row {
     cells: Vec<Cell>,
 }
 
-/// Every row of both tables, in the number formats in which it was measured.
+/// Every row of both tables, in the number formats of its measurement.
 ///
 /// # Errors
 ///
-/// A value of the command is not known any more.
+/// An option in the command is no longer known.
 pub fn rows() -> anyhow::Result<Vec<Row>> {
     let columns = preset::columns();
     let tried = tried();
@@ -147,7 +147,7 @@ pub fn rows() -> anyhow::Result<Vec<Row>> {
 ///
 /// # Errors
 ///
-/// A card is not known any more.
+/// A card is no longer known.
 pub fn table(rows: &[Row], name: &str) -> anyhow::Result<String> {
     let cards = preset::cards(estimator::Runtime::Cuda);
     let cards = cards.iter().map(|card| card.label().into());
@@ -167,13 +167,13 @@ pub fn table(rows: &[Row], name: &str) -> anyhow::Result<String> {
             .chain(row.cells.iter().map(Cell::text))
             .collect()
     });
-    let sheet = text_table(header, lines);
-    Ok(fit_check::output::markdown::render(&[sheet])
+    let table = text_table(header, lines);
+    Ok(fit_check::output::markdown::render(&[table])
         .trim_end()
         .into())
 }
 
-/// How many cells lie where.
+/// How many cells lie inside, below and above their bracket.
 pub fn summary(rows: &[Row]) -> String {
     let places: Vec<_> = rows
         .iter()
@@ -191,11 +191,11 @@ pub fn summary(rows: &[Row]) -> String {
     )
 }
 
-/// What was simulated for each row, and how that differs.
+/// The simulated job of each row, and how it differs from the published one.
 ///
 /// # Errors
 ///
-/// Never, so far.
+/// None at present.
 pub fn networks(rows: &[Row]) -> anyhow::Result<String> {
     let lines = rows.iter().map(|row| {
         let Published {
@@ -210,13 +210,13 @@ pub fn networks(rows: &[Row]) -> anyhow::Result<String> {
         let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
         vec![name.clone(), format!("`{command}`"), differences.clone()]
     });
-    let sheet = text_table(["published as", "simulated as", "what differs"], lines);
-    Ok(fit_check::output::markdown::render(&[sheet])
+    let table = text_table(["published as", "simulated as", "what differs"], lines);
+    Ok(fit_check::output::markdown::render(&[table])
         .trim_end()
         .into())
 }
 
-/// The options that make the recipe of a model the published one.
+/// The options that turn the recipe of a model into the published one.
 fn typed(published: &Published) -> String {
     let request = published.request();
     let optimizer = request.optimizer.map(|kind| format!("--optimizer {kind}"));
@@ -231,7 +231,7 @@ fn typed(published: &Published) -> String {
 mod tests {
     use super::*;
 
-    /// NASNet Large: 8 fits into 7,982 MiB, 16 does not into 11,178, 64 not into 24,220.
+    /// NASNet Large: batch 8 fits into 7,982 MiB; 16 does not fit into 11,178 MiB, nor 64 into 24,220.
     #[test]
     fn brackets_are_what_the_tries_allow() {
         let tried = tried();

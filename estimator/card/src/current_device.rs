@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use cubecl_zspace::{Shape, Strides};
 
+use crate::card_state::CardState;
 use crate::runtime::Runtime;
-use crate::server::Shared;
 
 thread_local! {
     /// The card whose thread this is.
-    static CARD: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    static CARD: RefCell<Option<Arc<CardState>>> = const { RefCell::new(None) };
 }
 
 /// Makes `card` the card of this thread.
-pub fn set_current_card(card: Arc<Shared>) {
+pub fn set_current_card(card: Arc<CardState>) {
     CARD.set(Some(card));
 }
 
 /// Calls `task` with the card of this thread, if the thread has one.
-pub(crate) fn with_current_card<R>(task: impl FnOnce(&Shared) -> R) -> Option<R> {
+pub(crate) fn with_current_card<R>(task: impl FnOnce(&CardState) -> R) -> Option<R> {
     CARD.with_borrow(|card| card.as_deref().map(task))
 }
 

@@ -9,6 +9,7 @@
 
 mod bytes;
 mod card_spec;
+mod card_state;
 mod current_device;
 mod device_spec;
 mod launch_time;
@@ -28,11 +29,13 @@ mod shaders;
 mod step_detector;
 mod storage;
 mod throughput_probes;
+mod tuner_log;
 mod tuning;
 pub mod upstream;
 
 pub use bytes::{Bytes, SizeError};
 pub use card_spec::CardSpec;
+pub use card_state::CardState;
 pub use current_device::{can_read_on_current, set_current_card};
 pub use device_spec::{DeviceSpec, KernelGroup, Simulation};
 pub use layout::LayoutRule;
@@ -40,11 +43,12 @@ pub use memory::{CardMemory, MetadataBuffer};
 pub use phase::Phase;
 pub use queue_lag::QueueLag;
 pub use recorder::{Recorder, Suspects};
-pub use registry::{insert, present, remove, serve};
+pub use registry::{insert, present, remove};
 pub use run_report::{Outcome, RunConfig, RunReport, RunReportError};
 pub use runtime::{Runtime, RuntimeRules};
-pub use server::{Shared, memory};
+pub use server::{memory, serve};
 pub use shaders::Shaders;
-pub use step_detector::StepCounter;
+pub use step_detector::StepDetector;
 pub use storage::MemoryBudget;
-pub use tuning::{Choice, KernelPreference, Tuning, listen};
+pub use tuner_log::listen;
+pub use tuning::{Choice, KernelPreference, Tuning};

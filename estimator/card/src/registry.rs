@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cubecl_common::device::{DeviceId, ServiceId};
-use cubecl_server::server::Server;
-
-use crate::server::{CardServer, Shared};
+use crate::card_state::CardState;
 
 #[derive(Default)]
 struct Registry {
-    cards: BTreeMap<u16, Arc<Shared>>,
+    cards: BTreeMap<u16, Arc<CardState>>,
     next: u16,
 }
 
@@ -25,7 +22,7 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// Registers `card` and returns its index, or `None` if no index is left: CubeCL counts devices in 16 bits,
 /// and an index cannot be used again, because burn keeps settings for it (its float type).
-pub fn insert(card: Arc<Shared>) -> Option<u16> {
+pub fn insert(card: Arc<CardState>) -> Option<u16> {
     let mut registry = registry();
     let index = registry.next;
     registry.next = index.checked_add(1)?;
@@ -43,22 +40,7 @@ pub fn present() -> Vec<u16> {
     registry().cards.keys().copied().collect()
 }
 
-/// The server of the card at `device`.
-///
-/// # Panics
-///
-/// Panics if there is no such card; burn only asks for devices that it was given.
-pub(crate) fn server(device: DeviceId, service: ServiceId) -> CardServer {
-    let card = registry().cards.get(&device.index_id).cloned();
-    let card = card.expect("a simulated card is there for as long as its device is used");
-    CardServer::new(card, service)
-}
-
-/// The server of the card at `device`, as the shim asks for it.
-///
-/// # Panics
-///
-/// Panics if there is no such card; burn only asks for devices that it was given.
-pub fn serve(device: DeviceId, service: ServiceId) -> Box<dyn Server> {
-    Box::new(server(device, service))
+/// The card at `index`, if there is one.
+pub(crate) fn card(index: u16) -> Option<Arc<CardState>> {
+    registry().cards.get(&index).cloned()
 }

@@ -1,7 +1,9 @@
 //! The CubeCL server of a simulated card: it records each call and executes it on the card's memory.
+//!
+//! The file is long because `Server` is one trait, whose methods share the queue of calls.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cubecl_common::bytes::Bytes as HostBytes;
 use cubecl_common::device::{DeviceId, DeviceService, ServerUtilitiesHandle, ServiceId};
@@ -20,6 +22,7 @@ use cubecl_server::server::{
 };
 
 use crate::Bytes;
+use crate::card_state::CardState;
 use crate::device_spec::DeviceSpec;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
@@ -27,103 +30,12 @@ use crate::memory::CardMemory;
 use crate::profiler::Profiler;
 use crate::queue_lag::QueueLag;
 use crate::record::{Event, Failure};
-use crate::recorder::{Recorder, Suspects};
+use crate::recorder::Suspects;
+use crate::registry;
 use crate::runtime_names;
 use crate::storage::MemoryBudget;
 use crate::throughput_probes::{Probe, ThroughputProbes};
-use crate::tuning::{Choice, Trial, Tuning, products};
-
-/// The state that a card and its server share.
-#[derive(Debug)]
-pub struct Shared {
-    /// The card, its runtime and the options of its simulation.
-    pub spec: DeviceSpec,
-    /// The card's memory budget.
-    pub budget: Arc<MemoryBudget>,
-    /// The index of the card's runtime name: see [`runtime_names`](crate::runtime_names).
-    name: usize,
-    recorder: Mutex<Recorder>,
-    tuned: AtomicBool,
-    windows: AtomicUsize,
-    /// Trials that the tuner has not decided about yet, those of outer windows first.
-    trials: Mutex<Vec<Trial>>,
-    choices: Mutex<Vec<Choice>>,
-    /// The state that replaces this one at the card's next flush.
-    next: OnceLock<Arc<Shared>>,
-}
-
-impl Shared {
-    /// The state of a new card like `spec`.
-    pub fn new(spec: DeviceSpec) -> Arc<Self> {
-        Self::named(spec, 0)
-    }
-
-    /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
-    /// results by that name.
-    pub fn named(spec: DeviceSpec, name: usize) -> Arc<Self> {
-        let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
-        Arc::new(Self {
-            spec,
-            budget,
-            name,
-            recorder: Mutex::default(),
-            tuned: AtomicBool::new(false),
-            windows: AtomicUsize::new(0),
-            trials: Mutex::default(),
-            choices: Mutex::default(),
-            next: OnceLock::new(),
-        })
-    }
-
-    /// Whether burn's tuner has timed anything on the card.
-    pub fn tuned(&self) -> bool {
-        self.tuned.load(Ordering::Relaxed)
-    }
-
-    /// Sets the number of windows that the profiler has open.
-    fn watched(&self, windows: usize) {
-        self.windows.store(windows, Ordering::Relaxed);
-    }
-
-    fn tried(&self, trial: Trial) {
-        locked(&self.trials).push(trial);
-    }
-
-    /// Records a decision of the tuner; `choice` reads it from the trials since the last decision.
-    pub(crate) fn decided(&self, choice: impl FnOnce(&[Trial]) -> Option<Choice>) {
-        let within = self.windows.load(Ordering::Relaxed);
-        let mut trials = locked(&self.trials);
-        trials.retain(|trial| trial.within <= within);
-        let own = trials.partition_point(|trial| trial.within < within);
-        // A decision that the tuner needs to time a candidate of another operation only matters to that
-        // candidate.
-        if within == 0 {
-            locked(&self.choices).extend(choice(&trials[own..]));
-        }
-        trials.truncate(own);
-    }
-
-    /// The tuner's decisions so far.
-    pub fn choices(&self) -> Vec<Choice> {
-        locked(&self.choices).clone()
-    }
-
-    /// Makes `next` the card's state from its next flush on.
-    pub fn becomes(&self, next: Arc<Shared>) {
-        // A state has one successor: the next restart replaces the successor.
-        let _ = self.next.set(next);
-    }
-
-    /// The recorder, to read from or to add to.
-    pub fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        locked(&self.recorder)
-    }
-}
-
-/// Locks `mutex`, even after a panic elsewhere: a panic leaves no event half written.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::tuning::{Tuning, products};
 
 /// What the server of a card like `spec` tells burn about it. Its layout policy writes each layout that burn
 /// requests into `notes`.
@@ -200,7 +112,7 @@ pub(crate) struct CardServer {
     service: ServiceId,
     captures: DeviceCaptures,
     throughput_probes: ThroughputProbes,
-    shared: Arc<Shared>,
+    shared: Arc<CardState>,
     memory: Box<dyn CardMemory>,
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
@@ -240,7 +152,7 @@ fn next_lag(queue_lag: QueueLag, lag: usize, random: &mut u64) -> usize {
 }
 
 impl CardServer {
-    pub fn new(shared: Arc<Shared>, service: ServiceId) -> Self {
+    pub fn new(shared: Arc<CardState>, service: ServiceId) -> Self {
         let notes = Arc::<Notes>::default();
         let (utilities, captures) = utilities(&shared.spec, service, notes.clone());
         let throughput_probes = ThroughputProbes::new(utilities.name, &utilities.properties);
@@ -271,7 +183,7 @@ impl CardServer {
 
     /// Restarts the card as `shared` describes it, with empty memory. burn still knows what it can fuse, and
     /// its tuner knows the results of the name in `shared`.
-    fn restart(&mut self, shared: Arc<Shared>) {
+    fn restart(&mut self, shared: Arc<CardState>) {
         if shared.name != self.shared.name {
             self.rename(runtime_names::of(shared.spec.runtime, shared.name));
         }
@@ -453,10 +365,30 @@ fn ids<'a>(bindings: impl Iterator<Item = &'a BufferBinding>) -> impl Iterator<I
     bindings.map(|binding| binding.memory.id().value)
 }
 
+/// The server of the card at `device`.
+///
+/// # Panics
+///
+/// Panics if there is no such card; burn only asks for devices that it was given.
+fn server(device: DeviceId, service: ServiceId) -> CardServer {
+    let card = registry::card(device.index_id);
+    let card = card.expect("a simulated card is there for as long as its device is used");
+    CardServer::new(card, service)
+}
+
+/// The server of the card at `device`, as the shim asks for it.
+///
+/// # Panics
+///
+/// Panics if there is no such card; burn only asks for devices that it was given.
+pub fn serve(device: DeviceId, service: ServiceId) -> Box<dyn Server> {
+    Box::new(server(device, service))
+}
+
 impl DeviceService for CardServer {
     /// CubeCL does not call this: the shim requests a server by device and service.
     fn init(device_id: DeviceId) -> Self {
-        crate::registry::server(device_id, ServiceId::of::<Self>(device_id))
+        server(device_id, ServiceId::of::<Self>(device_id))
     }
 
     fn utilities(&self) -> ServerUtilitiesHandle {

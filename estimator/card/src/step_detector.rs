@@ -11,6 +11,8 @@
 //!
 //! Batches whose gradients the program accumulates count as steps too, after the first update. If no two
 //! steps are equal (batches of different sizes), the counter finds nothing.
+//!
+//! Half of the file are tests: a detector is only as good as the loops on which it was tried.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -33,7 +35,7 @@ const KEPT_PERCENT: u64 = 1;
 
 /// Finds equal training steps in the recording of a program, which may still grow.
 #[derive(Debug)]
-pub struct StepCounter {
+pub struct StepDetector {
     wanted: usize,
     /// Number of events that [`look`](Self::look) has processed.
     seen: usize,
@@ -79,7 +81,7 @@ enum Weight {
     Yes,
 }
 
-impl StepCounter {
+impl StepDetector {
     /// A counter that looks for `steps` equal steps in a row; for at least two, since only the second shows
     /// that the first was a step.
     pub fn new(steps: usize) -> Self {
@@ -408,7 +410,7 @@ mod tests {
         }
 
         fn found(&self, steps: usize) -> Option<Vec<Range<usize>>> {
-            StepCounter::new(steps).look(&self.recording)
+            StepDetector::new(steps).look(&self.recording)
         }
     }
 
@@ -443,7 +445,7 @@ mod tests {
             made.step();
         }
         let whole = made.found(2);
-        let mut counter = StepCounter::new(2);
+        let mut counter = StepDetector::new(2);
         let mut grown = made.recording.clone();
         grown.events.clear();
         let mut found = None;

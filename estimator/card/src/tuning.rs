@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::launch_time::{self, Products};
-use crate::{Bytes, current_device, upstream};
+use crate::{Bytes, upstream};
 
 /// Whether burn's tuner knows the fastest kernels of a step before the step runs.
 #[derive(
@@ -93,7 +93,7 @@ pub(crate) struct Trial {
 
 impl Choice {
     /// Reads a decision from a line of the tuner's log and the candidates that were timed for it.
-    fn read(line: &str, trials: &[Trial]) -> Option<Self> {
+    pub(crate) fn read(line: &str, trials: &[Trial]) -> Option<Self> {
         let (chosen, operation) = upstream::tuner_choice(line)?;
         let scratch = |trial: &Trial| trial.work.allocated - trial.work.kept;
         let winner = trials.iter().min_by_key(|trial| trial.time)?;
@@ -105,36 +105,6 @@ impl Choice {
             least_scratch_bytes: trials.iter().map(scratch).min()?,
             most_scratch_bytes: trials.iter().map(scratch).max()?,
         })
-    }
-}
-
-/// Reads the decisions of burn's tuner from its log, the only place that names them.
-struct Listener;
-
-impl log::Log for Listener {
-    fn enabled(&self, metadata: &log::Metadata) -> bool {
-        metadata.target() == upstream::TUNER_LOG
-    }
-
-    fn log(&self, record: &log::Record) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
-        current_device::with_current_card(|card| {
-            let line = record.args().to_string();
-            card.decided(|trials| Choice::read(&line, trials));
-        });
-    }
-
-    fn flush(&self) {}
-}
-
-/// Keeps the tuner's decisions from now on (`estimator::Simulated::choices`). burn only logs them, so this
-/// sets the process's global logger. If the process already has a logger, that one stays, and no choices are
-/// known.
-pub fn listen() {
-    if log::set_logger(&Listener).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
     }
 }
 

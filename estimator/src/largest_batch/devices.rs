@@ -42,7 +42,7 @@ pub trait BatchObserver: Sync {
 pub type Found = (Result<LargestFit, Error>, Method);
 
 /// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited: job by job,
-/// device by device. The runs themselves ([`LargestFit::at_max`]) are mostly dropped.
+/// device by device. The runs themselves ([`LargestFit::at_max`]) are not kept.
 ///
 /// Each core works on another device. Once a job is [interrupted](Program::interrupted), its remaining
 /// answers are [`Error::Interrupted`].
@@ -251,7 +251,9 @@ impl<'a, P: Program> Group<'a, P> {
         let device = self.device(columns);
         let predictor = self.calibration().predictor.as_ref();
         let Some(predictor) = predictor.filter(|_| !program.interrupted()) else {
-            return (largest_fit(program, None, device), Method::Simulation);
+            let mut found = largest_fit(program, None, device);
+            take_run(&mut found);
+            return (found, Method::Simulation);
         };
         let predicted = predictor.predicted(device, validation.share);
         let covered = validation.covers(predictor, &predicted)

@@ -1,9 +1,9 @@
-//! A stand-in for CubeCL's ROCm runtime under a program that knows nothing of it: its first
-//! device is the card that the environment describes.
+//! A stand-in for CubeCL's ROCm runtime in a program that does not know fit-check. Its first device is the
+//! card that the environment describes.
 //!
-//! `cargo fit-check` builds a user's program with this crate in the place of `cubecl-hip`. What
-//! stands between burn and a card is `estimator/hip-shim`, the very source; what is here installs
-//! the card, watches what happens on it, and ends the program when enough was seen.
+//! `cargo fit-check` builds a user's program with this crate in place of `cubecl-hip`. The code between burn
+//! and a card is the source of `estimator/hip-shim`. The code here installs the card, watches its recording,
+//! and ends the program when it has seen enough steps.
 
 #[path = "../../../estimator/hip-shim/src/lib.rs"]
 mod shim;
@@ -26,9 +26,9 @@ impl Runtime for HipRuntime {
     type Server = ShimServer;
     type Device = AmdDevice;
 
-    /// Under the bare index, as CubeCL's own runtimes have it: the card gets a thread beside that
-    /// of burn's fusion. On one thread the card could not be made by the first call that fusion
-    /// makes, and nobody makes one earlier.
+    /// Loads the client under the bare index, as CubeCL's own runtimes do, so that the card gets a thread
+    /// besides that of burn's fusion. On one common thread, the first call of fusion could not create the
+    /// card, and nothing calls it earlier.
     fn client(device: &Self::Device) -> Client {
         program::begin();
         Client::load::<ShimServer>(DeviceId::new(0, device.index as u16))

@@ -1,4 +1,4 @@
-//! The program above: what it runs on, and when enough was seen of it.
+//! The user's program: the card that it runs on, and when enough of its steps were seen.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,38 +7,37 @@ use std::time::{Duration, Instant};
 
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
-use simulated_card::{RunReport, RunConfig, Outcome, Shared, StepCounter};
+use simulated_card::{RunReport, RunConfig, Outcome, CardState, StepDetector};
 
 use crate::HipRuntime;
 use crate::shim::{AmdDevice, Cards, install};
 
-/// How often the watcher looks. A step of the smallest network takes longer.
+/// How often the watcher reads the recording. A step of the smallest network takes longer.
 const LOOKS: Duration = Duration::from_millis(5);
 
-/// How long calls that the program left behind may take.
+/// How long the card may take for calls that the program queued before it ended.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
 struct Run {
     run_config: RunConfig,
-    card: Arc<Shared>,
+    card: Arc<CardState>,
     over: AtomicBool,
 }
 
 static RUN: OnceLock<Run> = OnceLock::new();
 
 unsafe extern "C" {
-    /// Of the C library: `at_end` is called when the process ends of its own accord.
+    /// C library: calls `at_end` when the process ends of its own accord.
     safe fn atexit(at_end: extern "C" fn()) -> c_int;
-    /// Of the C library: the process ends, and nothing is called any more.
+    /// C library: ends the process and calls nothing any more.
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Puts the card behind the shim, and begins to watch what happens on it.
+/// Puts the card behind the shim, and starts to watch its recording.
 ///
 /// # Panics
 ///
-/// There is no card in the environment: the program was started by somebody else than
-/// `cargo fit-check`, which built it.
+/// The environment describes no card: `cargo fit-check` built the program, but something else started it.
 pub fn begin() {
     static BEGIN: Once = Once::new();
     BEGIN.call_once(|| {
@@ -46,7 +45,7 @@ pub fn begin() {
         let run_config = RunConfig::from_text(&text)
             .expect("built by `cargo fit-check`, this program has a card only when started by it");
         configure();
-        let card = Shared::new(run_config.device.clone());
+        let card = CardState::new(run_config.device.clone());
         simulated_card::insert(card.clone());
         install(Cards {
             serve: simulated_card::serve,
@@ -67,9 +66,9 @@ pub fn begin() {
     });
 }
 
-/// The user's own configuration of CubeCL, but that nothing is remembered of a card that does not
-/// exist, and that a kernel is timed as often as burn does at least, as in
-/// `estimator/src/card.rs`, since it always takes the same time.
+/// Sets the user's own configuration of CubeCL, with two changes. Nothing is cached for a card that does not
+/// exist. And a kernel is timed with burn's fewest samples, as in `estimator/src/card.rs`, since it always
+/// takes the same time.
 fn configure() {
     let mut config = CubeClRuntimeConfig::from_current_dir();
     config.autotune.disable_cache = true;
@@ -78,11 +77,11 @@ fn configure() {
     CubeClRuntimeConfig::try_set(config);
 }
 
-/// Looks until there are enough steps or no time is left, and then ends the program: nothing
-/// above could be told to stop.
+/// Reads the recording until there are enough steps or the time is up, and then ends the program: nothing in
+/// it can be asked to stop.
 fn watch(run: &Run) {
     let until = Instant::now() + Duration::from_secs(run.run_config.seconds);
-    let mut counter = StepCounter::new(run.run_config.steps);
+    let mut counter = StepDetector::new(run.run_config.steps);
     loop {
         std::thread::sleep(LOOKS);
         let steps = counter.look(&run.card.recorder().recording);
@@ -96,22 +95,22 @@ fn watch(run: &Run) {
 
 impl Run {
     fn end(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) {
-        if self.tell(ending, steps) {
+        if self.write_report(ending, steps) {
             _exit(0);
         }
-        // The program ends by itself just now.
+        // The program is already ending by itself.
         std::thread::sleep(LAST_CALLS * 2);
     }
 
-    /// Writes down what happened, if that was not done. Whoever started the program sees from an
-    /// account that is not there that it could not be written.
-    fn tell(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) -> bool {
+    /// Writes the report, unless that was done before. If it cannot be written, the parent process finds no
+    /// report.
+    fn write_report(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) -> bool {
         if self.over.swap(true, Ordering::SeqCst) {
             return false;
         }
         let mut recorder = self.card.recorder();
         let mut recording = std::mem::take(&mut recorder.recording);
-        // From here on the card stands still: nothing is recorded any more.
+        // The recorder stays locked: nothing is recorded any more.
         std::mem::forget(recorder);
         if let Some(last) = steps.last() {
             recording.events.truncate(last.end);
@@ -129,8 +128,8 @@ impl Run {
     }
 }
 
-/// The program is over. What it has handed over and the card has not done yet is done first, by a
-/// thread that is still alive.
+/// The end of the program. Another thread, which is still alive, waits until the card has executed the calls
+/// that the program queued; then the report is written.
 extern "C" fn at_end() {
     let Some(run) = RUN.get().filter(|run| !run.over.load(Ordering::SeqCst)) else {
         return;
@@ -142,5 +141,5 @@ extern "C" fn at_end() {
         let _ = done.send(());
     });
     let _ = wait.recv_timeout(LAST_CALLS);
-    run.tell(Outcome::Program, Vec::new());
+    run.write_report(Outcome::Program, Vec::new());
 }

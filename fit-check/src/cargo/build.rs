@@ -1,4 +1,4 @@
-//! Builds a user's program with a simulated card in the place of burn's ROCm runtime.
+//! Builds a user's program with a simulated card in place of burn's ROCm runtime.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use super::project::{Project, cargo, shim};
 use super::request::ProgramRequest;
 use crate::user_error::UserError;
 
-/// Builds the program of `project`, beside the user's own builds and with the lock file as it was;
-/// where it is then.
+/// Builds the program of `project` in a target folder of its own, and leaves the lock file as it was. Returns
+/// the path of the program.
 ///
 /// # Errors
 ///
-/// It cannot be built.
+/// The program cannot be built.
 pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<PathBuf> {
     let options = &request.build;
     let shim = shim()?;
@@ -28,7 +28,7 @@ pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Path
         .args(["--package", &project.package])
         .args([project.target_option(), &project.target.name])
         .arg("--config")
-        // A path as a string of TOML: those of JSON are.
+        // A string in JSON is a string in TOML too.
         .arg(format!(
             "patch.crates-io.cubecl-hip.path={}",
             serde_json::to_string(&shim)?
@@ -57,7 +57,7 @@ pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Path
     let messages = child.stdout.take().map(BufReader::new);
     let mut executable = None;
     for message in messages.into_iter().flat_map(Message::parse_stream) {
-        // Once it builds it has read the lock file, and does not write it again.
+        // Cargo read the lock file before it began to build, and does not write it again.
         lock.restore()?;
         if let Message::CompilerArtifact(artifact) = message?
             && artifact.target.name == project.target.name

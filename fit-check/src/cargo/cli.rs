@@ -1,4 +1,4 @@
-//! The command line of `cargo fit-check`, as it is typed.
+//! The command line of `cargo fit-check`, as typed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Args, Parser};
 
 use crate::cli::Output;
 
-/// How cargo calls a program of this name.
+/// The command line with which cargo calls a program of this name.
 #[derive(Debug, Parser)]
 #[command(name = "cargo", bin_name = "cargo", max_term_width = 100)]
 pub enum Cargo {
@@ -16,7 +16,7 @@ pub enum Cargo {
     FitCheck(Box<Program>),
 }
 
-/// A program, the card that it is to run on, and when that is enough.
+/// A program, the card that it runs on, and when to stop it.
 #[derive(Debug, Args)]
 pub struct Program {
     /// The program to run [default: the only one, or the package's default-run]
@@ -25,28 +25,29 @@ pub struct Program {
     /// An example to run instead
     #[arg(long, value_name = "NAME")]
     pub example: Option<String>,
-    /// The package that it is in
+    /// The package of the program
     #[arg(long, short, value_name = "NAME")]
     pub package: Option<String>,
     /// The package's Cargo.toml
     #[arg(long, value_name = "PATH")]
     pub manifest_path: Option<PathBuf>,
-    /// Features to build it with, beside burn's rocm
+    /// Features to build it with, besides burn's rocm
     #[arg(long, short = 'F', value_name = "FEATURES")]
     pub features: Vec<String>,
-    /// Without the package's default features
+    /// Build it without the package's default features
     #[arg(long)]
     pub no_default_features: bool,
-    /// Build it optimized
+    /// Build it with optimizations
     #[arg(long, short)]
     pub release: bool,
-    /// Without the network
+    /// Build it without the network
     #[arg(long)]
     pub offline: bool,
-    /// The runtime that burn drives the card with: cuda, vulkan, wgpu
+    /// The runtime with which burn drives the card: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
-    /// A card (rtx-3090), or a class (24GB: the least usable card sold with it); repeatable
+    /// A card (rtx-3090), or a class (24GB: of the cards sold with it, the one with the least usable memory);
+    /// repeatable
     #[arg(long, value_name = "CARD")]
     pub gpu: Vec<String>,
     /// Exactly this much memory for the job: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
@@ -60,7 +61,7 @@ pub struct Program {
         allow_hyphen_values = true
     )]
     pub steps: String,
-    /// Seconds that the program may run on the card where no steps are found
+    /// Seconds that the program may run on the card if no equal steps are found
     #[arg(
         long,
         default_value = "60",
@@ -71,7 +72,7 @@ pub struct Program {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
-    /// What the program itself is called with
+    /// The arguments of the program itself
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! The user's lock file, which a build with another crate in the shim changes.
+//! Keeps the user's lock file, which a build with the shim changes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use anyhow::Context;
 /// A package that is in a lock file only while a program is built with a simulated card.
 const OURS: &str = "name = \"simulated-card\"";
 
-/// A lock file that will be again what it was: when it is [restored](Self::restore), at the latest
-/// when this goes; where the process was killed before, the next one does it.
+/// A lock file and its original content. The file is [restored](Self::restore) at the latest when this value
+/// is dropped; if the process is killed before, the next process restores it.
 #[derive(Debug)]
 pub struct KeptLock {
     path: PathBuf,
@@ -23,13 +23,13 @@ impl KeptLock {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or not be copied.
+    /// The file cannot be read or copied.
     pub fn new(path: &Path, folder: &Path) -> anyhow::Result<Self> {
         let copy = folder.join("Cargo.lock.before");
         let is_ours = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(OURS);
         let mut before = read(path)?;
         if before.as_deref().is_some_and(is_ours) {
-            // A process that was killed left it. An empty copy: there had been no lock file.
+            // A killed process left the changed file. An empty copy: there had been no lock file.
             before = read(&copy)?.filter(|bytes| !bytes.is_empty());
         }
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -42,11 +42,11 @@ impl KeptLock {
         })
     }
 
-    /// Makes the file what it was.
+    /// Restores the file.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn restore(&self) -> anyhow::Result<()> {
         let now = read(&self.path)?;
         let outcome = match &self.before {

@@ -11,35 +11,36 @@ use super::request::{BuildOptions, ProgramRequest, TargetRequest};
 use crate::job_info::Burn;
 use crate::user_error::{UserError, either};
 
-/// The burn that is simulated, and the CubeCL under it.
+/// The versions of burn and CubeCL that are simulated.
 const SIMULATED: [(&str, &str); 2] = [("burn", Burn::VERSION), ("cubecl", env!("CUBECL_VERSION"))];
 
-/// A program, and where it is built.
+/// A program, and the folder in which it is built.
 #[derive(Debug)]
 pub struct Project {
     /// The package's name.
     pub package: String,
-    /// What is built.
+    /// The target that cargo builds.
     pub target: Target,
-    /// The features of burn that it needs beside its own.
+    /// The features of burn that it needs besides its own.
     pub features: Vec<String>,
-    /// The lock file of its workspace, which need not be there yet.
+    /// The lock file of its workspace; it may not exist yet.
     pub lock: PathBuf,
-    /// Where it is built with a simulated card.
+    /// The folder for builds with a simulated card.
     pub target_folder: PathBuf,
 }
 
-/// cargo, as the cargo that started this program is called.
+/// The cargo that started this program, else the one in the path.
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 impl Project {
-    /// The program that `request` means.
+    /// Finds the program that `request` names.
     ///
     /// # Errors
     ///
-    /// There is none, or several; or it has no burn that is simulated.
+    /// There is no such program, there are several, or it uses another version of burn than the simulated
+    /// one.
     pub fn find(request: &ProgramRequest) -> anyhow::Result<Self> {
         let metadata = metadata(&request.target)?;
         let package = package(&metadata, &request.target)?;
@@ -61,7 +62,7 @@ impl Project {
         })
     }
 
-    /// The option with which cargo builds the target alone.
+    /// The option of cargo that selects the target.
     pub fn target_option(&self) -> &'static str {
         match self.target.is_example() {
             true => "--example",
@@ -86,7 +87,7 @@ fn metadata(request: &TargetRequest) -> anyhow::Result<Metadata> {
     })
 }
 
-/// The package that was named; or that of the folder; or the only one with a program.
+/// The named package, else the package of the folder, else the only package with a program.
 fn package<'a>(metadata: &'a Metadata, request: &TargetRequest) -> Result<&'a Package, UserError> {
     let names = |packages: &[&Package]| -> Vec<String> {
         let names = packages.iter().map(|package| package.name.to_string());
@@ -161,12 +162,15 @@ fn target(package: &Package, request: &TargetRequest) -> Result<Target, UserErro
     })
 }
 
-/// burn's feature that gives a program the simulated card, and the one with which it can be told
-/// to use it.
+/// The features of burn that the program needs: `rocm` is the simulated card, and with `std` the environment
+/// can select it.
 fn burn_features(package: &Package, build: &BuildOptions) -> Result<Vec<String>, UserError> {
-    let burn = package.dependencies.iter().find(|it| it.name == "burn");
+    let burn = package
+        .dependencies
+        .iter()
+        .find(|dependency| dependency.name == "burn");
     let Some(burn) = burn else {
-        // A feature of its own may do it.
+        // A feature of the package itself may turn it on.
         return match build.features.is_empty() {
             false => Ok(Vec::new()),
             true => Err(UserError::new(format!(
@@ -184,7 +188,7 @@ fn burn_features(package: &Package, build: &BuildOptions) -> Result<Vec<String>,
         .into())
 }
 
-/// Whether the versions in `lock` are those that are simulated.
+/// Checks that the versions in `lock` are the simulated ones.
 fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
     for (name, simulated) in SIMULATED {
         let packages = lock.packages.iter();
@@ -201,11 +205,11 @@ fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
     Ok(())
 }
 
-/// The crate that takes the place of burn's ROCm runtime.
+/// The crate that replaces burn's ROCm runtime.
 ///
 /// # Errors
 ///
-/// The source of this program is not there any more.
+/// The source of this program no longer exists.
 pub fn shim() -> Result<PathBuf, UserError> {
     let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
     match shim.join("Cargo.toml").is_file() {

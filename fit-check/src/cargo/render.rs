@@ -1,4 +1,4 @@
-//! What a program takes, as a page and as rows.
+//! The answer of `cargo fit-check`, as a page and as tables.
 
 use std::fmt::Write;
 
@@ -28,7 +28,10 @@ impl ProgramReport {
             ),
             ("live", peak.live_bytes, format!("in use at the peak{at}")),
         ];
-        if let Some(steps) = self.steps.filter(|it| it.live_bytes != peak.live_bytes) {
+        if let Some(steps) = self
+            .steps
+            .filter(|steps| steps.live_bytes != peak.live_bytes)
+        {
             figures.push((
                 "in a step",
                 steps.live_bytes,
@@ -38,7 +41,7 @@ impl ProgramReport {
         figures
     }
 
-    /// How far the recording goes, and what cannot be told from it.
+    /// How far the recording goes, and what it cannot tell.
     fn notes(&self) -> String {
         let launches = grouped(self.launches as u64);
         let mut notes = match (self.steps, self.ending) {

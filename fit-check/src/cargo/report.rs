@@ -1,5 +1,4 @@
-//! What is known of a program that said nothing about itself. The field names are the program's
-//! JSON interface.
+//! The report on a program that does not mark its phases. The field names are the program's JSON interface.
 
 use std::collections::HashMap;
 
@@ -15,7 +14,7 @@ use crate::job_info::{GpuName, SCHEMA};
 use crate::report::Verdict;
 use crate::resolve::Card;
 
-/// How many kinds of buffers are shown.
+/// The most kinds of buffers that are shown.
 const SHOWN: usize = 10;
 
 /// The answer of `cargo fit-check`.
@@ -27,61 +26,62 @@ pub struct ProgramReport {
     pub program: String,
     /// Simulated runtime.
     pub runtime: Runtime,
-    /// Why nothing more was recorded.
+    /// Why the recording ended.
     pub ending: Outcome,
-    /// Kernels that were launched in all.
+    /// The number of kernel launches.
     pub launches: usize,
-    /// The steps that were recognized; none where no two in a row were the same.
+    /// The equal steps at the end of the recording; none if no two steps in a row were equal.
     pub steps: Option<Steps>,
-    /// Whether burn's tuner tried kernels meanwhile.
+    /// Whether burn's tuner tried kernels during the run.
     pub tuned: bool,
-    /// What it takes.
+    /// The memory that the program takes.
     pub peak: Peak,
-    /// What is in use at the peak, by size and by the kernel that first wrote it; the most first.
+    /// Buffers in use at the peak, by size and by the kernel that first wrote them; the most bytes first.
     pub held: Vec<HeldBuffers>,
-    /// Card by card.
+    /// The verdict on each card.
     pub cards: Vec<Verdict>,
 }
 
-/// Equal training steps in a row, the last that were recorded.
+/// Equal training steps in a row, at the end of the recording.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Steps {
-    /// How many.
+    /// The number of steps.
     pub count: usize,
-    /// Kernels in each.
+    /// Kernel launches in each step.
     pub launches: usize,
-    /// The most bytes in use in them; before, there may have been more.
+    /// The most bytes in use during the steps; before them there may have been more.
     pub live_bytes: Bytes,
 }
 
-/// What a program takes.
+/// The memory that a program takes.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
+#[schemars(rename = "ProgramPeak")]
 pub struct Peak {
     /// The most bytes in use at once.
     pub live_bytes: Bytes,
-    /// The most that the pools held of a card with room for everything.
+    /// The most bytes that the pools reserved on an unlimited card.
     pub reserved_bytes: Bytes,
     /// The least memory with which the recorded calls complete.
     pub required_bytes: Bytes,
-    /// The kernel that was launched next.
+    /// The first kernel that was launched after the peak.
     pub kernel: Option<String>,
 }
 
 /// Buffers of one size that one kernel wrote.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct HeldBuffers {
-    /// All of them.
+    /// The bytes of all of them.
     pub bytes: Bytes,
-    /// How many.
+    /// The number of buffers.
     pub count: usize,
-    /// Each of them.
+    /// The bytes of each of them.
     pub each_bytes: Bytes,
-    /// Which kernel; none if data of the host's was put there, or nothing yet.
+    /// The kernel; none if the host wrote the data, or if nothing was written yet.
     pub written_by: Option<String>,
 }
 
 impl ProgramReport {
-    /// Of the program `name`, from its `run_report` of what it did on a card like `device`.
+    /// The report on the program `name`, from its `run_report` on a card like `device`.
     pub fn new(name: &str, device: &DeviceSpec, cards: &[Card], run_report: RunReport) -> Self {
         let recording = run_report.recording;
         let bytes = |buffer| recording.buffer(buffer).bytes;
@@ -127,14 +127,16 @@ impl ProgramReport {
         }
     }
 
-    /// Whether it fits on every card that was named.
+    /// Whether the program fits on every named card.
     pub fn fits(&self) -> bool {
         self.cards.iter().all(|verdict| verdict.fits)
     }
 }
 
 fn launches(events: &[Event]) -> usize {
-    let launches = events.iter().filter(|it| matches!(it, Event::Launch(_)));
+    let launches = events
+        .iter()
+        .filter(|event| matches!(event, Event::Launch(_)));
     launches.count()
 }
 
@@ -177,7 +179,7 @@ fn writer(recording: &Recording, life: Lifetime) -> Option<String> {
     }
 }
 
-/// What is in use right after the event at `position`.
+/// The buffers in use right after the event at `position`.
 fn held(recording: &Recording, position: usize) -> Vec<HeldBuffers> {
     let lifetimes = Lifetimes::of(recording);
     let mut kinds: HashMap<(Bytes, Option<String>), usize> = HashMap::new();
@@ -188,10 +190,10 @@ fn held(recording: &Recording, position: usize) -> Vec<HeldBuffers> {
     }
     let kinds = kinds.into_iter();
     let mut held: Vec<_> = kinds
-        .map(|((each, written_by), count)| HeldBuffers {
-            bytes: each * count as u64,
+        .map(|((size, written_by), count)| HeldBuffers {
+            bytes: size * count as u64,
             count,
-            each_bytes: each,
+            each_bytes: size,
             written_by,
         })
         .collect();
@@ -220,10 +222,10 @@ mod tests {
         }
         recording.add_launch(KernelId(0), None, &[], &buffers[..2]);
         let held = held(&recording, recording.events.len() - 1);
-        let of = |bytes, count, each, writer: Option<&str>| HeldBuffers {
+        let of = |bytes, count, size, writer: Option<&str>| HeldBuffers {
             bytes: Bytes(bytes),
             count,
-            each_bytes: Bytes(each),
+            each_bytes: Bytes(size),
             written_by: writer.map(str::to_string),
         };
         let expected = [

@@ -1,4 +1,4 @@
-//! What `cargo fit-check` is to build and to run, as plain values.
+//! The request of `cargo fit-check`, as plain values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,28 +12,28 @@ use crate::resolve::{self, Card};
 use crate::user_error::UserError;
 use crate::values;
 
-/// A program of a user, how it is built, and on what it runs.
+/// A user's program, how it is built, and the device that it runs on.
 #[derive(Clone, Debug)]
 pub struct ProgramRequest {
-    /// Which program.
+    /// The program.
     pub target: TargetRequest,
     /// How it is built.
     pub build: BuildOptions,
-    /// What the program itself is called with.
+    /// The arguments of the program itself.
     pub args: Vec<OsString>,
-    /// On what it runs: a card with as much memory as it asks for.
+    /// The device that it runs on: a card with unlimited memory.
     pub device: DeviceSpec,
-    /// The cards that it is to fit on.
+    /// The cards on which it should fit.
     pub cards: Vec<Card>,
-    /// So many equal training steps in a row are enough.
+    /// How many equal training steps in a row are enough.
     pub steps: usize,
-    /// How long the program may run on the card where no steps are found.
+    /// How long the program may run on the card if no equal steps are found.
     pub timeout: Duration,
-    /// Whether only the answer is shown.
+    /// Whether to show only the answer.
     pub quiet: bool,
 }
 
-/// Which program of a workspace.
+/// The names that select a program of a workspace.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRequest {
     /// The package's Cargo.toml, if not that of the folder.
@@ -42,33 +42,33 @@ pub struct TargetRequest {
     pub package: Option<String>,
     /// The program, if one was named.
     pub bin: Option<String>,
-    /// An example in its place.
+    /// An example in place of a program, if one was named.
     pub example: Option<String>,
 }
 
 /// How a program is built.
 #[derive(Clone, Debug, Default)]
 pub struct BuildOptions {
-    /// Features beside burn's `rocm`.
+    /// Features besides burn's `rocm`.
     pub features: Vec<String>,
-    /// Without the package's default features.
+    /// Whether to leave the package's default features out.
     pub no_default_features: bool,
-    /// Optimized.
+    /// Whether to build with optimizations.
     pub release: bool,
-    /// Without the network.
+    /// Whether to build without the network.
     pub offline: bool,
 }
 
 impl ProgramRequest {
-    /// From the command line.
+    /// Resolves the command line.
     ///
     /// # Errors
     ///
-    /// A value that cannot be, with what would help.
+    /// A value is invalid; the error has a hint.
     pub fn new(raw: Program) -> Result<Self, UserError> {
         let cards = Cards {
             runtime: raw.runtime,
-            // A program's first steps tune what they meet.
+            // A program tunes its kernels in its first steps.
             tuning: Tuning::Cold.to_string(),
             gpu: raw.gpu,
             memory: raw.memory,

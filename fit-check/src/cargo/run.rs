@@ -12,19 +12,19 @@ use super::request::ProgramRequest;
 use crate::interrupt;
 use crate::user_error::UserError;
 
-/// How long a program may be busy before it uses the card, and with writing down what happened.
+/// How long a program may run before it uses the card, and how long it may take to write its report.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The variable with which burn's `Device::default()` chooses among the backends that a program is
-/// built with: `burn-dispatch` 0.22.1, `src/device.rs`.
+/// The environment variable with which burn's `Device::default()` chooses among the backends of a program:
+/// `burn-dispatch` 0.22.1, `src/device.rs`.
 const BURN_DEVICE: (&str, &str) = ("BURN_DEVICE", "rocm");
 
-/// Runs `program` on the device of `request` until there were as many equal steps as that wants, or until the
-/// program ends or the time does.
+/// Runs `program` on the device of `request` until it has made enough equal steps, until it ends, or until
+/// the time is up.
 ///
 /// # Errors
 ///
-/// It fails, or does not use the card.
+/// The program fails, or does not use the card.
 pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport> {
     let timeout = request.timeout;
     let folder = tempfile::tempdir().context("no folder for the recording")?;
@@ -37,7 +37,7 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     let stderr = folder.path().join("stderr");
     let output = || -> anyhow::Result<Stdio> {
         Ok(match request.quiet {
-            // Shown only if something is wrong.
+            // Shown only if the program fails.
             true => Stdio::from(
                 std::fs::OpenOptions::new()
                     .create(true)
@@ -66,7 +66,7 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     };
     let enough = run_report
         .as_ref()
-        .is_some_and(|it| it.ending != Outcome::Program);
+        .is_some_and(|run_report| run_report.ending != Outcome::Program);
     match status {
         Some(status) if !status.success() && !enough => {
             if request.quiet {
@@ -81,7 +81,7 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     }
 }
 
-/// How it ended; none if it had to be ended.
+/// The exit status; none if the program had to be killed.
 fn wait(child: &mut Child, timeout: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let status = child.wait_timeout(timeout)?;
     if status.is_none() {

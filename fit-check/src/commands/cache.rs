@@ -1,4 +1,4 @@
-//! Answers that are kept between calls.
+//! Shows or deletes the answers that are kept between calls.
 
 use anyhow::Context;
 use estimator::Bytes;
@@ -13,11 +13,11 @@ use crate::output::{self, Report, Table, column};
 /// The answer of `cache`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CacheReport {
-    /// The folder; none on a system that has no folder for it.
+    /// The folder; none if no answers are kept.
     pub folder: Option<String>,
-    /// Whether they were taken away.
+    /// Whether the answers were deleted.
     pub cleared: bool,
-    /// The answers in it, or those that were.
+    /// The answers in the folder, or those that were deleted.
     #[serde(flatten)]
     pub contents: Contents,
 }

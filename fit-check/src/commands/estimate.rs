@@ -27,7 +27,7 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     answer(raw, &request)
 }
 
-/// The batch that `raw` asks for.
+/// The batch of `raw`.
 pub fn batch(raw: &cli::Estimate) -> Batch<'_> {
     Batch {
         samples: raw.batch.as_deref(),
@@ -49,7 +49,7 @@ pub fn answer<M: Model + Sync>(
                 .into(),
         );
     }
-    // Of pictures nothing is kept: they show every allocation.
+    // Answers with plots are not kept, since a plot shows every allocation.
     let cache = match raw.plots.any() {
         true => Cache::none(),
         false => Cache::about(&request.model, &raw.caching),
@@ -94,7 +94,7 @@ pub fn answer<M: Model + Sync>(
     let unfused = raw.layers && cfg!(feature = "fusion");
     if unfused {
         progress.at("training it without fusion, for the layers");
-        // A fused kernel computes several layers at once, and what is saved between them is nobody's.
+        // A fused kernel computes several layers at once, so tensors between them belong to no layer.
         let unfused = program.simulate_unlimited(batch, &device.unfused());
         let unfused =
             unfused.and_then(|unfused| Ok::<_, estimator::Error>(unfused.estimate()?.layers));
@@ -123,10 +123,10 @@ pub fn answer<M: Model + Sync>(
     Ok(status)
 }
 
-/// How many operations are shown with what was chosen for them.
+/// The number of operations that are shown with their kernels.
 const KERNELS: usize = 10;
 
-/// Those of `choices` with the largest results.
+/// The choices with the largest results.
 fn largest(choices: &[Choice]) -> Vec<Choice> {
     let mut choices = choices.to_vec();
     choices.sort_by_key(|choice| std::cmp::Reverse(choice.result_bytes));
@@ -134,8 +134,8 @@ fn largest(choices: &[Choice]) -> Vec<Choice> {
     choices
 }
 
-/// The most that is in use with the leanest and with the hungriest of the kernels that burn's
-/// tuner chooses between.
+/// The most bytes in use, with the kernels that need the least memory and with those that need the most, of
+/// those that burn's tuner chooses between.
 fn range(
     program: &impl Program,
     batch: u64,
@@ -151,7 +151,8 @@ fn range(
     })
 }
 
-/// What would make it fit, if that was asked: of the first card on which it does not.
+/// Changes that would make the job fit, if `raw` asks for them: on the first card on which it does not, else
+/// on the first card.
 fn advice<M: Model + Sync>(
     raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
@@ -171,7 +172,7 @@ fn advice<M: Model + Sync>(
     Ok(Some(advice))
 }
 
-/// The answer where only weights are known.
+/// The answer for weights whose network is not known.
 fn lower_bound(
     raw: &cli::Estimate,
     request: &ResolvedRequest,

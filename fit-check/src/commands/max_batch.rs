@@ -23,7 +23,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     answer(raw, &request)
 }
 
-/// Runs the command for `request`, whose batch does not matter.
+/// Runs the command for `request`, and ignores its batch.
 pub fn answer<M: Model + Sync>(
     raw: &cli::MaxBatch,
     request: &ResolvedRequest<M>,
@@ -75,7 +75,8 @@ pub fn answer<M: Model + Sync>(
     Ok(status)
 }
 
-/// What would let more samples fit, if that was asked: of the first card that holds none.
+/// Changes that would let more samples fit, if `raw` asks for them: on the first card on which not one fits,
+/// else on the first card.
 fn advice<M: Model + Sync>(
     raw: &cli::MaxBatch,
     request: &ResolvedRequest<M>,

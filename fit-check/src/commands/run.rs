@@ -1,4 +1,4 @@
-//! Runs a program on cards that do not exist, through CUDA's own runtime.
+//! Runs a program through CUDA's own runtime on cards that do not exist.
 
 use std::path::Path;
 use std::time::Duration;
@@ -55,14 +55,14 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         (false, _) => Ok(DOES_NOT_FIT),
         (true, Ended::Exited(0)) => Ok(FITS),
         (true, _) => {
-            // What it took until then is said above, and is no answer to whether it fits.
+            // The figures above hold until the program stopped. They do not tell whether it fits.
             anstream::eprintln!("{}", stopped(&report));
             Ok(UNKNOWN)
         }
     }
 }
 
-/// The cards that were named, in the order of their indices.
+/// The named cards, in the order of their indices.
 fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
     let cards = cli::Cards {
         runtime: estimator::Runtime::Cuda.to_string(),

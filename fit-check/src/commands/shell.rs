@@ -1,4 +1,4 @@
-//! What shells and `man` are told about the program.
+//! Completion scripts for shells, and manual pages.
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
@@ -8,7 +8,7 @@ use crate::cli::{self, Cli};
 use crate::output;
 use crate::user_error::UserError;
 
-/// Prints the script with which a shell completes what is typed.
+/// Prints the completion script of a shell.
 pub fn completions(raw: &cli::Completions) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(raw.shell, &mut program(), "fit-check", &mut script);
@@ -33,7 +33,7 @@ pub fn man(raw: &cli::Man) -> anyhow::Result<u8> {
     Ok(FITS)
 }
 
-/// The program without its hidden commands, which are not for people.
+/// The program without its hidden commands.
 fn program() -> Command {
     let all = Cli::command();
     let shown = all.get_subcommands().filter(|c| !c.is_hide_set());

@@ -24,7 +24,7 @@ use crate::table::{BatchCell, Column, Row, TableReport};
 use crate::user_error::UserError;
 use crate::values;
 
-/// The classes of cards that are columns where none is named.
+/// The classes of cards that are the columns by default.
 const CLASSES: [&str; 6] = ["8GB", "12GB", "16GB", "24GB", "48GB", "80GB"];
 
 /// Runs the command.
@@ -52,7 +52,7 @@ struct Entry {
     published_as: Option<String>,
 }
 
-/// What goes into a table.
+/// The rows and columns of a table.
 #[derive(Debug)]
 pub struct Plan {
     preset: Option<Preset>,
@@ -63,11 +63,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// From the command line.
+    /// Resolves the command line.
     ///
     /// # Errors
     ///
-    /// A value that cannot be, with what would help.
+    /// A value is invalid; the error has a hint.
     pub fn new(raw: &cli::Table) -> Result<Self, UserError> {
         let runtime = resolve::runtime(&raw.cards)?;
         let preset = raw.preset.as_ref();
@@ -82,11 +82,11 @@ impl Plan {
         })
     }
 
-    /// From a command as it is typed.
+    /// Resolves a command as a user types it.
     ///
     /// # Errors
     ///
-    /// It is not that of a table, or has a value that cannot be.
+    /// The command is not `table`, or a value is invalid.
     pub fn typed(command: &str) -> anyhow::Result<Self> {
         match Cli::try_parse_from(command.split_whitespace())?.command {
             Command::Table(raw) => Ok(Self::new(&raw)?),
@@ -94,13 +94,13 @@ impl Plan {
         }
     }
 
-    /// The rows of one model.
+    /// Keeps only the rows of one model.
     pub fn only(mut self, model: &str) -> Self {
         self.entries.retain(|entry| entry.model.name() == model);
         self
     }
 
-    /// Each published row once, in the number formats in which it was measured.
+    /// Keeps each published row once, in the number formats of its measurement.
     pub fn published_only(mut self) -> Self {
         let measured = preset::lambda_2020();
         self.entries.retain(|entry| {
@@ -112,7 +112,7 @@ impl Plan {
         self
     }
 
-    /// Fills the table until it is complete or Ctrl-C comes.
+    /// Fills the table until it is complete or the user presses Ctrl-C.
     pub fn run(&self, quiet: bool) -> TableReport {
         let devices: Vec<_> = self.cards.iter().map(|card| card.device.clone()).collect();
         let jobs = self.entries.iter().map(|entry| {
@@ -142,11 +142,11 @@ impl Plan {
     }
 }
 
-/// Shows how far a table is.
+/// Shows the progress of a table.
 struct TableProgress<'a> {
     plan: &'a Plan,
     progress: Progress,
-    /// The cells of each row that are filled, by their column.
+    /// The filled cells of each row, by column.
     rows: Vec<Mutex<BTreeMap<usize, BatchCell>>>,
 }
 
@@ -169,7 +169,7 @@ impl BatchObserver for TableProgress<'_> {
         }
     }
 
-    /// Shows the row where it is complete.
+    /// Shows the row if it is complete.
     fn found(&self, row: usize, column: usize, found: &Found) {
         let entry = &self.plan.entries[row];
         let mut cells = self.rows[row].lock().expect("no cell is left half done");
@@ -185,7 +185,7 @@ impl BatchObserver for TableProgress<'_> {
     }
 }
 
-/// The models of the command line, or of the preset, each in every precision.
+/// The models of the command line or of the preset, each in every precision.
 fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserError> {
     let default: &[Precision] = match preset {
         Some(_) => &[Precision::Fp32, Precision::Mixed],
@@ -237,7 +237,7 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     Ok(entries)
 }
 
-/// What was `typed`, and where nothing was, what is `published`.
+/// The `typed` settings, and `published` ones where none were typed.
 fn over(typed: Request, published: Request) -> Request {
     let mut input = published.input;
     for size in InputSize::ALL {
@@ -252,7 +252,7 @@ fn over(typed: Request, published: Request) -> Request {
     }
 }
 
-/// The cards of the command line, else those of the preset, else a class of each size.
+/// The cards of the command line, else of the preset, else one card for each class.
 fn cards(
     raw: &cli::Table,
     preset: Option<Preset>,
@@ -282,7 +282,7 @@ fn cards(
     }
 }
 
-/// Every card that `runtime` drives, the least usable first.
+/// Every card that `runtime` drives, the least usable memory first.
 fn every_card(runtime: Runtime) -> Vec<Card> {
     let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
     let mut cards: Vec<_> = driven.map(|gpu| Card::of(gpu, runtime)).collect();

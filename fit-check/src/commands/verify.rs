@@ -1,4 +1,4 @@
-//! Runs the step for real, on a device of this machine, and compares.
+//! Runs the step on a device of this machine, and compares the estimate with it.
 
 mod device;
 mod fit;
@@ -34,7 +34,7 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
         output::write(&found, &raw.output)?;
         return Ok(if found.is_empty() { UNKNOWN } else { FITS });
     }
-    // Everything that can be wrong in what was typed, before a device is opened.
+    // All arguments are checked before a device is opened.
     let tolerance = fit::percent(&raw.tolerance)?;
     let record = raw.record.as_ref().map(|file| match file {
         Some(file) => file.clone(),
@@ -50,23 +50,23 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     }
 }
 
-/// A job that is to be proved on a device.
+/// A job to verify on a device.
 struct Verification {
     model: AnyModel,
-    /// The model, as it was typed.
+    /// The model, as typed.
     typed: String,
     job: Job,
     setup: Setup,
     opened: Opened,
-    /// Whether the process that trains has tuned its kernels before.
+    /// Whether the process tunes its kernels in a run before the measured one.
     tuning: Tuning,
-    /// Where the outcome is kept.
+    /// The file to which the outcome is appended.
     record: Option<PathBuf>,
     progress: Progress,
 }
 
-/// What to know before a step is tuned on a software device: resnet-20 took more than 400 s on two cores,
-/// and 5 s in a build that does not tune.
+/// The note before a step is tuned on a software device: resnet-20 took more than 400 s on two cores, and 5 s
+/// in a build that does not tune.
 const SLOW_TUNING: &str = "note: burn's tuner runs every candidate of every kernel, which takes minutes where the \
 processor plays the GPU; a build with `--no-default-features` does not tune and takes seconds";
 
@@ -119,7 +119,7 @@ impl Verification {
         self.setup.device.driven.runtime()
     }
 
-    /// A simulated card like the device, of which as much is free.
+    /// A simulated card like the device, with as much free memory.
     fn device(&self) -> DeviceSpec {
         let description = &self.opened.description;
         let device = description.spec(self.runtime()).with_tuning(self.tuning);
@@ -129,12 +129,12 @@ impl Verification {
         }
     }
 
-    /// What is asked of it, with its batch or without.
+    /// The description of the job, with its batch or without.
     fn asked(&self, batch: Option<usize>) -> JobInfo {
         JobInfo::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
     }
 
-    /// Trains a batch on the device. `limit` is the most memory that its process may take.
+    /// Trains a batch on the device. `limit` is the most host memory that the process may take.
     fn train(
         &self,
         batch: u64,
@@ -153,7 +153,7 @@ impl Verification {
             limit,
             tuning: self.tuning,
         };
-        let mut each = |mark: &Mark| {
+        let mut on_mark = |mark: &Mark| {
             self.progress.at(&format!(
                 "batch {batch}, {mode} on {}: step {}, {} phase done",
                 self.opened.report.name,
@@ -161,16 +161,16 @@ impl Verification {
                 mark.phase
             ));
         };
-        let mut run = self.setup.measure(training, &mut each)?;
+        let mut run = self.setup.measure(training, &mut on_mark)?;
         if self.tuning == Tuning::Warm {
-            // The driver has seen the run in which kernels were tuned, too.
+            // The driver's figure includes the run in which kernels were tuned.
             run.peak_reserved = None;
         }
         Ok(run)
     }
 }
 
-/// Phases of a job, where the step trains one network.
+/// The number of phases of a job whose step trains one network.
 fn phases(job: &Job) -> u64 {
     (1 + STEPS * (1 + 3 * job.accumulate)) as u64
 }

@@ -1,4 +1,4 @@
-//! What processes did to the memory of cards, as their driver wrote it down.
+//! Reads the journal in which the counting driver records what processes do to the memory of cards.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub struct Journal {
     entries: Vec<Entry>,
 }
 
-/// What a line is about: `journal.rs` of `estimator/counting-driver`.
+/// The event of a line; see `journal.rs` of `estimator/counting-driver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 enum Event {
@@ -24,7 +24,7 @@ enum Event {
     Refuse,
 }
 
-/// A line.
+/// A line of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     event: Event,
@@ -36,7 +36,7 @@ struct Entry {
     used: Bytes,
 }
 
-/// When something happened.
+/// The position of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct CallPosition {
     /// Calls of the driver until then.
@@ -47,43 +47,43 @@ pub struct CallPosition {
     pub milliseconds: u64,
 }
 
-/// An allocation that the program did not get.
+/// An allocation that the driver refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Refusal {
-    /// What it asked for.
+    /// The bytes that the program asked for.
     pub bytes: Bytes,
-    /// What it had then.
+    /// The bytes that it held then.
     pub used_bytes: Bytes,
-    /// When.
+    /// The call that was refused.
     #[serde(flatten)]
     pub moment: CallPosition,
 }
 
-/// What a program took of one card.
+/// The memory that a program took of one card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The most at once.
+    /// The most bytes at once.
     pub peak_bytes: Bytes,
-    /// When that was first so.
+    /// The call with which the most was first reached.
     pub peak_at: CallPosition,
-    /// What it had when it ended.
+    /// The bytes that it held when it ended.
     pub end_bytes: Bytes,
-    /// Allocations that it got.
+    /// Allocations that succeeded.
     pub allocations: u64,
-    /// Allocations that it did not get, though it gave memory back and asked again.
+    /// Allocations that failed, although the program freed memory and asked again.
     pub refused: Vec<Refusal>,
-    /// Refused allocations that it could do without after it had given memory back.
+    /// Refused allocations that were not refused again after the program had freed memory.
     pub made_good: u64,
-    /// What it had after each change, by the calls of the driver until then, of all its processes.
+    /// The bytes that all its processes held after each change, with the number of driver calls until then.
     pub curve: Vec<(u64, Bytes)>,
 }
 
 impl Journal {
-    /// What is written in the file at `path`; nothing if no process has opened a driver there.
+    /// Reads the journal at `path`; it is empty if no process has loaded the driver.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or a line is none of a journal's.
+    /// The file cannot be read, or a line is not one of a journal.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text),
@@ -93,7 +93,7 @@ impl Journal {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        // A process that is killed may leave half a line.
+        // A killed process may leave an incomplete line.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let lines = whole.lines().map(|line| {
             Entry::parse(line).with_context(|| format!("`{line}` is no line of a driver's journal"))
@@ -103,11 +103,11 @@ impl Journal {
         })
     }
 
-    /// What was taken of `card`; none if no process used it.
+    /// The memory taken of `card`; none if no process used it.
     pub fn usage(&self, card: usize) -> Option<Usage> {
         let mut usage = None;
         let mut processes: HashMap<u64, (u64, Bytes)> = HashMap::new();
-        // CubeCL gives back what it can when it is refused, and asks once more: of each thread, the
+        // When the driver refuses an allocation, CubeCL frees what it can and asks once more. By thread: the
         // request that was refused once.
         let mut refused_once: HashMap<(u64, u64), (Bytes, u64)> = HashMap::new();
         for entry in self.entries.iter().filter(|entry| entry.card == card) {
@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn what_is_refused_twice_in_a_row_is_lost() {
-        // One that is asked for again in vain, one that a free makes good, two that are lost.
+        // A request that is refused again after a free, one that a free makes good, two that are refused
+        // twice.
         let text = "refuse 7 0 0 1 5 0 10 90\nfree 7 0 0 2 5 0 20 70\nrefuse 7 0 0 3 5 0 10 90\n\
                     refuse 7 0 0 4 6 0 10 90\nfree 7 0 0 5 6 0 20 70\nallocate 7 0 0 6 6 0 10 80\n\
                     refuse 7 0 0 7 9 0 10 90\nrefuse 7 0 0 8 9 0 10 90\n\

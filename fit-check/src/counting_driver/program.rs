@@ -1,4 +1,4 @@
-//! A program of somebody's, run with the counting driver until it ends or has to be ended.
+//! Runs a user's program with the counting driver until it ends or has to be ended.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -18,13 +18,13 @@ use crate::user_error::UserError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "what")]
 pub enum Ended {
-    /// By itself, with this status.
+    /// It ended by itself, with this status.
     Exited(i32),
-    /// It was ended by this signal.
+    /// This signal ended it.
     Signalled(i32),
-    /// It took longer than these seconds and was ended.
+    /// It ran longer than these seconds and was stopped.
     TimedOut(u64),
-    /// Whoever started it interrupted it.
+    /// The user interrupted it.
     Interrupted,
 }
 
@@ -43,18 +43,18 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// How long a program that is told to end may take before it is made to.
+/// How long a program that is asked to end may take before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a program that runs is looked after.
+/// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. What it writes
-/// goes where this program's output goes. No process of its own is left when this returns.
+/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. Its output goes where
+/// this program's output goes. When this returns, none of its processes is left.
 ///
 /// # Errors
 ///
-/// It cannot be started.
+/// The program cannot be started.
 pub fn run(
     driver: &CountingDriver,
     program: &Path,
@@ -65,11 +65,11 @@ pub fn run(
     command.args(arguments);
     driver.apply(&mut command);
     if std::io::stdin().is_terminal() {
-        // It is in a group of its own, which may not read from the terminal.
+        // The program is in a process group of its own, which may not read from the terminal.
         command.stdin(Stdio::null());
     }
     #[cfg(unix)]
-    // In a group of its own, so that what it starts can be ended with it.
+    // In a group of its own, so that the processes that it starts can be ended with it.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let child = command
         .spawn()
@@ -89,14 +89,14 @@ pub fn run(
     }
 }
 
-/// A program and all processes that it started; they are ended when this is dropped.
+/// A program and all processes that it started; dropping this ends them.
 struct Group {
     child: Child,
 }
 
 #[cfg(unix)]
 impl Group {
-    /// Asks the processes to end, or makes them.
+    /// Asks the processes to end, or kills them if `now`.
     fn end(&self, now: bool) {
         use nix::sys::signal::{Signal, killpg};
         let signal = if now {
@@ -104,7 +104,7 @@ impl Group {
         } else {
             Signal::SIGTERM
         };
-        // A group without processes is what is wanted.
+        // There is an error if the group has no processes left, as it should.
         let _ = killpg(nix::unistd::Pid::from_raw(self.child.id() as i32), signal);
     }
 }

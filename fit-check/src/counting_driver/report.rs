@@ -1,4 +1,4 @@
-//! What `run` answers.
+//! The answer of `run`.
 
 use estimator::Bytes;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{CallPosition, Ended, Refusal, Usage};
 use crate::job_info::GpuName;
 
-/// What a program took of cards that do not exist.
+/// The memory that a program took of cards that do not exist.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ProgramMemoryReport {
     /// Version of this interface.
@@ -21,40 +21,40 @@ pub struct ProgramMemoryReport {
 }
 
 impl ProgramMemoryReport {
-    /// Whether every allocation was made in the end.
+    /// Whether every allocation succeeded in the end.
     pub fn fits(&self) -> bool {
         self.cards.iter().all(|usage| usage.fits)
     }
 }
 
-/// What a program took of one card.
+/// The memory that a program took of one card.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CardUsage {
     /// The card.
     pub gpu: GpuName,
-    /// Whether every allocation was made in the end.
+    /// Whether every allocation succeeded in the end.
     pub fits: bool,
-    /// The most that the program took of the card's memory at once, without what its process costs.
+    /// The most bytes of the card that the program held at once, without the overhead of its process.
     pub peak_bytes: Bytes,
-    /// When that was first so.
+    /// The call with which the most was first reached.
     pub peak_at: CallPosition,
-    /// What it had of it when it ended.
+    /// The bytes that it held when it ended.
     pub end_bytes: Bytes,
-    /// What the peak leaves of the card, beside what a process costs.
+    /// The memory of the card that the peak and the overhead of the process leave.
     pub headroom_bytes: Bytes,
-    /// Allocations that it got.
+    /// Allocations that succeeded.
     pub allocations: u64,
-    /// Allocations that it did not get.
+    /// Allocations that failed, although the program freed memory and asked again.
     pub refused: Vec<Refusal>,
-    /// Refused allocations that were made good when it had given memory back.
+    /// Refused allocations that were not refused again after the program had freed memory.
     pub made_good: u64,
-    /// What it had after each change, by the calls of the driver until then.
+    /// The bytes that it held after each change, with the number of driver calls until then.
     #[serde(skip)]
     pub curve: Vec<(u64, Bytes)>,
 }
 
 impl CardUsage {
-    /// `usage` of the card `gpu`.
+    /// The `usage` of the card `gpu`.
     pub fn new(gpu: GpuName, usage: Usage) -> Self {
         let room = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
         Self {

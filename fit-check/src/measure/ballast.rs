@@ -1,19 +1,19 @@
-//! Memory of a device that is held, so that only so much of it is left to another process.
+//! Memory of a device that is held, so that only a given amount is left to another process.
 
 use burn::tensor::{Device, Tensor};
 use estimator::Bytes;
 
-/// Memory is taken in pieces of 2 MiB. That is a choice, and was held against no GPU: CUDA's driver
-/// is taken to round large allocations to it; one that rounds further leaves less than it was to.
+/// Memory is taken in pieces of 2 MiB. This is a choice that no GPU has confirmed: CUDA's driver is assumed
+/// to round large allocations to 2 MiB. A driver that rounds to more leaves less than it should.
 const PIECE: u64 = 2 << 20;
 
-/// Takes memory until no more than `left` and less than a piece is `free`; `take` takes what it is
-/// told. Says what is free in the end.
+/// Takes memory until what is `free` exceeds `left` by less than a piece. `take` takes the given bytes, or
+/// fewer. Returns the bytes that are free in the end.
 ///
 /// # Errors
 ///
-/// There was less than that from the beginning, the driver does not say, or memory that was taken
-/// is still called free.
+/// Less than `left` was free from the beginning, the driver does not report free memory, or it reports taken
+/// memory as free.
 pub(super) fn leave(
     left: Bytes,
     free: impl Fn() -> Option<Bytes>,
@@ -42,7 +42,7 @@ pub(super) fn leave(
     }
 }
 
-/// Buffers on a device, each in an allocation of its own that has just its size.
+/// Buffers on a device, each in an allocation of exactly its size.
 #[derive(Debug)]
 pub(super) struct Ballast {
     device: Device,
@@ -52,7 +52,7 @@ pub(super) struct Ballast {
 }
 
 impl Ballast {
-    /// Nothing, on `device`, which gives no more than `largest` at once.
+    /// No buffers yet, on `device`, which allocates at most `largest` at once.
     pub(super) fn new(device: Device, largest: Bytes) -> Self {
         Self {
             device,
@@ -61,11 +61,11 @@ impl Ballast {
         }
     }
 
-    /// Takes `bytes`, or as much as can be had at once.
+    /// Takes `bytes`, or the largest single allocation if that is less.
     ///
     /// # Panics
     ///
-    /// The device refuses.
+    /// The device refuses the allocation.
     pub(super) fn take(&mut self, bytes: Bytes) {
         let bytes = bytes.min(self.largest);
         let elements = bytes.0 as usize / size_of::<f32>();
@@ -85,7 +85,8 @@ mod tests {
 
     use super::*;
 
-    /// A device of `total` bytes that gives `largest` at once, in whole pieces.
+    /// Leaves `left` MiB of a device of `total` MiB, which allocates at most `largest` MiB at once, in whole
+    /// pieces.
     fn device(total: u64, largest: u64, left: u64) -> Result<Bytes, String> {
         let free = Cell::new(Bytes::mib(total));
         let take = |bytes: Bytes| {
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_left_is_what_was_asked_for() {
         assert_eq!(device(24_000, 6_000, 8_000), Ok(Bytes::mib(8_000)));
-        // An odd number of MiB: the last one cannot be taken.
+        // An odd number of MiB: the last one is less than a piece.
         assert_eq!(device(24_001, 6_000, 8_000), Ok(Bytes::mib(8_001)));
         assert_eq!(device(8_000, 6_000, 8_000), Ok(Bytes::mib(8_000)));
     }

@@ -1,4 +1,4 @@
-//! The process that trains: it says on stdout what it sees, and ends.
+//! The child process: it trains, sends messages through stdout, and ends.
 
 use std::io::Write;
 
@@ -17,16 +17,16 @@ use crate::child_process;
 use crate::model_source::{self, AnyModel};
 use crate::step::{STEPS, training_device};
 
-/// Does what the task on stdin says, and ends when whoever gave it goes away.
+/// Executes the task on stdin. The process ends when its parent does.
 ///
 /// # Errors
 ///
-/// The task cannot be read or done; what the device does wrong is said on stdout instead.
+/// The task cannot be read or executed. Failures of the device are messages on stdout instead.
 pub fn run() -> anyhow::Result<()> {
     let task: Task = child_process::task()?;
     std::panic::set_hook(Box::new(|panic| {
         send(&Message::Failed(message(panic)));
-        // burn's other threads would wait for the one that is gone.
+        // burn's other threads would wait for the one that panicked.
         std::process::exit(1);
     }));
     match task {
@@ -37,8 +37,8 @@ pub fn run() -> anyhow::Result<()> {
         Task::Train(name, training) => {
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
-                let whole = move || driver.as_ref()?.used(&opened.report.name);
-                train(&training, device, whole)?;
+                let device_memory = move || driver.as_ref()?.used(&opened.report.name);
+                train(&training, device, device_memory)?;
             }
         }
         Task::Hold(name, left) => {
@@ -57,7 +57,7 @@ pub fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The device called `name`, or none; says which it is.
+/// Opens the device `name` and sends its description; none if there is no such device.
 fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
     let device = name.find();
     let described = device.and_then(|device| {
@@ -81,7 +81,7 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
 fn train(
     training: &Training,
     mut device: Device,
-    whole: impl Fn() -> Option<Bytes> + 'static,
+    device_memory: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
     let (model, _) = model_source::find(&training.model)?;
     let job = training.request.resolve(&model)?;
@@ -98,18 +98,24 @@ fn train(
         Tuning::Warm if cfg!(feature = "autotune") => tune(&model, &job, &device),
         _ => Pools::default(),
     };
-    let mut watch = DeviceObserver::new(device.clone(), left, training.sampled, whole, |mark| {
-        send(&Message::Mark(Box::new(mark)));
-    });
-    if let Err(failed) = model.train(&job, &device, STEPS, &mut watch) {
+    let mut observer = DeviceObserver::new(
+        device.clone(),
+        left,
+        training.sampled,
+        device_memory,
+        |mark| {
+            send(&Message::Mark(Box::new(mark)));
+        },
+    );
+    if let Err(failed) = model.train(&job, &device, STEPS, &mut observer) {
         send(&Message::Failed(failed.0));
     }
     Ok(())
 }
 
-/// Runs the step once, so that burn's tuner knows its kernels, and gives back what that took. It is run
-/// from a thread of its own: CubeCL has pools for each, so those of this one are still empty. Says what
-/// the other's hold all the same: burn keeps some of what a program has let go until its next step.
+/// Runs the step once, so that burn's tuner knows its kernels, and frees its memory. CubeCL has pools for
+/// each thread, so the step runs on a thread of its own, and the pools of this one stay empty. Returns what
+/// the other pools still hold: burn keeps some of what a program has released until its next step.
 fn tune(model: &AnyModel, job: &Job, device: &Device) -> Pools {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -121,8 +127,8 @@ fn tune(model: &AnyModel, job: &Job, device: &Device) -> Pools {
     pools_of(device)
 }
 
-/// Takes `ballast` until no more than `left` is `free`, and holds it for as long as there is
-/// somebody to hold it for.
+/// Takes `ballast` until what is `free` exceeds `left` by less than a piece, and holds it until the parent
+/// ends.
 fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
     match ballast::leave(left, free, |bytes| ballast.take(bytes)) {
         Ok(_) => send(&Message::Holding),
@@ -133,9 +139,9 @@ fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
     }
 }
 
-/// One line on stdout, at once: the process may not live to say another.
-fn send(said: &Message) {
-    if let Ok(line) = serde_json::to_string(said) {
+/// Writes a message as one line to stdout, at once: the process may not live to send another.
+fn send(message: &Message) {
+    if let Ok(line) = serde_json::to_string(message) {
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     }

@@ -1,4 +1,4 @@
-//! Real devices: which there are, and what they are called.
+//! Real devices and their names.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use strum::{IntoEnumIterator, VariantNames};
 
 use crate::user_error::{UserError, either};
 
-/// A runtime of burn that this program can measure with.
+/// A runtime of burn on which this program can measure.
 #[derive(
     Clone,
     Copy,
@@ -42,7 +42,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What `--device` may name, and the cargo feature that it takes.
+    /// The values of `--device` that need a cargo feature of the same name.
     const FEATURES: [&'static str; 3] = ["vulkan", "cuda", "metal"];
 
     fn kind(self) -> DeviceType {
@@ -57,7 +57,7 @@ impl Backend {
         }
     }
 
-    /// The runtime that a simulated card of this kind has.
+    /// The runtime of a simulated card like it.
     pub fn runtime(self) -> Runtime {
         match self {
             Self::Wgpu => Runtime::Wgpu,
@@ -65,19 +65,19 @@ impl Backend {
             Self::Vulkan => Runtime::Vulkan,
             #[cfg(feature = "cuda")]
             Self::Cuda => Runtime::Cuda,
-            // Metal is reached through wgpu and compiles WGSL there.
+            // burn drives Metal through wgpu, with kernels in WGSL.
             #[cfg(feature = "metal")]
             Self::Metal => Runtime::Wgpu,
         }
     }
 }
 
-/// A device, as it is named on the command line: `wgpu`, or `wgpu:1` for the second.
+/// A device, as the command line names it: `wgpu`, or `wgpu:1` for the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DeviceName {
-    /// How burn drives it.
+    /// The backend with which burn drives it.
     pub driven: Backend,
-    /// Its place among the devices that are driven so.
+    /// Its index among the devices of this backend.
     pub index: usize,
 }
 
@@ -115,14 +115,14 @@ impl FromStr for DeviceName {
 }
 
 impl DeviceName {
-    /// The device itself; none if it is not there.
+    /// The device; none if it does not exist.
     pub(super) fn find(self) -> Option<Device> {
         Device::enumerate(self.driven.kind())
             .into_iter()
             .nth(self.index)
     }
 
-    /// What helps where there is no such device.
+    /// The error for a device that does not exist, with a hint.
     pub fn missing(self) -> UserError {
         let error = UserError::new(format!("no device for --device {self}"));
         match self.driven {
@@ -137,24 +137,24 @@ impl DeviceName {
     }
 }
 
-/// A device, for people and records.
+/// The description of a device, for people and records.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// As it names itself.
+    /// The name that the device reports.
     pub name: String,
-    /// How burn drives it.
+    /// The backend with which burn drives it.
     pub runtime: String,
-    /// The graphics API under it, where there is one.
+    /// The graphics API under it, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
-    /// The driver and its version, where the API says.
+    /// The driver and its version, if the API reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// What it proves to have measured on it.
+    /// The kind of device, which decides what a measurement on it proves.
     pub kind: DeviceKind,
 }
 
-/// What stands behind a device. No answer confuses one with another.
+/// A kind of device. Every answer says on which kind it was measured.
 #[derive(
     Clone,
     Copy,
@@ -175,14 +175,14 @@ pub struct DeviceReport {
 pub enum DeviceKind {
     /// A GPU.
     Gpu,
-    /// The processor of the host plays the device, and computes everything.
+    /// The host's processor plays the device and computes everything.
     Software,
-    /// CUDA's own runtime on a driver that counts memory: there is no GPU, and nothing is computed.
+    /// CUDA's own runtime on the counting driver: there is no GPU, and nothing is computed.
     Counting,
 }
 
 impl DeviceKind {
-    /// What is said of it wherever it is named; nothing of a GPU.
+    /// The remark that follows the device's name; none for a GPU.
     pub fn remark(self) -> Option<&'static str> {
         match self {
             Self::Gpu => None,
@@ -195,8 +195,8 @@ impl DeviceKind {
 }
 
 impl DeviceReport {
-    /// Of a device that calls itself `called` and is driven as `name` says; `driver` is the
-    /// version of its driver, where another than the graphics API knows it.
+    /// The report on a device that reports the name `called` and is driven as `name` says. `driver` is the
+    /// version of its driver, if something other than the graphics API reports it.
     pub(super) fn new(name: DeviceName, called: &str, driver: Option<String>) -> Self {
         let adapters = match name.driven.runtime() {
             Runtime::Cuda => Vec::new(),
@@ -219,8 +219,8 @@ impl DeviceReport {
     }
 }
 
-/// The adapters of the native graphics APIs; OpenGL's view of them only where there is no
-/// other, as CubeCL chooses too (`AutoGraphicsApi::chain` of `cubecl-wgpu` 0.11.3).
+/// The adapters of the native graphics APIs; those of OpenGL only if there are no others, as in CubeCL
+/// (`AutoGraphicsApi::chain` of `cubecl-wgpu` 0.11.3).
 fn adapters() -> Vec<wgpu::AdapterInfo> {
     let native = adapters_of(wgpu::Backends::PRIMARY);
     match native.is_empty() {
@@ -240,7 +240,7 @@ fn adapters_of(apis: wgpu::Backends) -> Vec<wgpu::AdapterInfo> {
         .collect()
 }
 
-/// Every device that this program can measure on. Each is opened for it.
+/// Every device on which this program can measure. It opens each of them.
 pub(super) fn list() -> Vec<Found> {
     let found = Backend::iter().flat_map(|driven| {
         let devices = Device::enumerate(driven.kind()).into_iter().enumerate();
@@ -259,9 +259,9 @@ pub(super) fn list() -> Vec<Found> {
 /// A device that was found.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Found {
-    /// What `--device` calls it.
+    /// Its name for `--device`.
     pub device: String,
-    /// What it is.
+    /// Its description.
     #[serde(flatten)]
     pub report: DeviceReport,
 }

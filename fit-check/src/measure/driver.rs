@@ -1,10 +1,10 @@
-//! What the driver says of the whole device.
+//! The figures that the driver reports about the whole device.
 
 use estimator::Bytes;
 use nvml_wrapper::Nvml;
 
-/// NVIDIA's management library, which is loaded at run time: what each device held before
-/// this process used one.
+/// NVIDIA's management library, which is loaded at run time, and the memory in use on each device before this
+/// process used one.
 #[derive(Debug)]
 pub(super) struct Driver {
     nvml: Nvml,
@@ -12,7 +12,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// If the library is there.
+    /// Loads the library, if it exists.
     pub(super) fn load() -> Option<Self> {
         let nvml = Nvml::init().ok()?;
         let devices = 0..nvml.device_count().ok()?;
@@ -21,13 +21,13 @@ impl Driver {
         Some(Self { nvml, before })
     }
 
-    /// What is in use beside `before` on the first device that is called `name`.
+    /// The memory in use on the first device called `name`, less what was in use `before`.
     pub(super) fn used(&self, name: &str) -> Option<Bytes> {
         let index = self.index(name)?;
         Some(used(&self.nvml, index as u32)?.saturating_sub(self.before[index]))
     }
 
-    /// What no process holds of the first device that is called `name`.
+    /// The memory of the first device called `name` that no process holds.
     pub(super) fn free(&self, name: &str) -> Option<Bytes> {
         let device = self.nvml.device_by_index(self.index(name)? as u32).ok()?;
         Some(Bytes(device.memory_info().ok()?.free))

@@ -1,4 +1,4 @@
-//! Asks the device's pools at the end of every phase.
+//! An observer that reads the device's pools at the end of every phase.
 
 use std::collections::HashMap;
 
@@ -17,37 +17,37 @@ use super::sampler::Sampler;
 use super::{Mark, Purpose, Roles, process};
 use crate::step::estimator_phase;
 
-/// The device could not do what it was given.
+/// The device could not execute the step.
 #[derive(Debug)]
 pub(super) struct DeviceFailed(pub String);
 
-/// Follows a training step on a real device.
+/// Observes a training step on a real device.
 pub(super) struct DeviceObserver<F> {
     device: Device,
-    /// What the pools held before, for another program of this process.
+    /// What the pools held before the step, for another program of this process.
     before: Pools,
     step: usize,
-    /// Of each module by name, as it was last reported: what is said of it holds at every
-    /// mark until it is reported anew.
+    /// The buffers of each module, by its name, as the program last reported them. They hold at every mark
+    /// until the program reports the module again.
     modules: HashMap<String, Vec<(TensorBuffer, Purpose)>>,
-    /// Of gradients and inputs, for the next mark.
+    /// The buffers of gradients and inputs, for the next mark.
     named: Vec<(TensorBuffer, Purpose)>,
-    /// What the program holds at the next mark and would read: the loss, gradients, modules.
+    /// The tensors that the program holds at the next mark and would read: the loss, gradients, modules.
     results: Vec<BufferHandle>,
     sampler: Option<Sampler>,
     whole: Box<dyn Fn() -> Option<Bytes>>,
-    tell: F,
+    on_mark: F,
 }
 
 impl<F: FnMut(Mark)> DeviceObserver<F> {
-    /// Tells `tell` of every phase on `device`, whose pools held `before` already; what goes on within them too if `sampled`;
-    /// `whole` is in use on the whole device, where that is known.
+    /// Reports every phase on `device` to `on_mark`; its pools held `before` already. If `sampled`, the pools
+    /// are also sampled within phases. `whole` reads the memory in use on the whole device, if known.
     pub(super) fn new(
         device: Device,
         before: Pools,
         sampled: bool,
         whole: impl Fn() -> Option<Bytes> + 'static,
-        tell: F,
+        on_mark: F,
     ) -> Self {
         Self {
             before,
@@ -58,12 +58,12 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
             sampler: sampled.then(|| Sampler::new(device.clone())),
             whole: Box::new(whole),
             device,
-            tell,
+            on_mark,
         }
     }
 
-    /// Bytes of the buffers that have a name.
-    fn said(&mut self) -> Roles {
+    /// Bytes of the buffers that the program named.
+    fn roles(&mut self) -> Roles {
         let of_modules = self.modules.values().flatten().copied();
         let named = of_modules.chain(self.named.drain(..));
         Roles::of(named.map(|(buffer, purpose)| (buffer, purpose, buffer.bytes)))
@@ -89,7 +89,7 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
 
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
         struct Walk<'a, F> {
-            watch: &'a mut DeviceObserver<F>,
+            observer: &'a mut DeviceObserver<F>,
             gradients: &'a GradientsParams,
         }
         impl<F: FnMut(Mark)> ModuleVisitor for Walk<'_, F> {
@@ -98,13 +98,15 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
                 let gradient = self.gradients.get::<D>(id);
                 let handle = gradient.and_then(|gradient| handle_of(&gradient));
                 if let Some(handle) = handle {
-                    self.watch.named.push((handle.buffer(), Purpose::Gradient));
-                    self.watch.results.push(handle);
+                    self.observer
+                        .named
+                        .push((handle.buffer(), Purpose::Gradient));
+                    self.observer.results.push(handle);
                 }
             }
         }
         module.visit(&mut Walk {
-            watch: self,
+            observer: self,
             gradients,
         });
     }
@@ -128,11 +130,11 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
             in_use: pools.in_use.saturating_sub(self.before.in_use),
             reserved: pools.reserved.saturating_sub(self.before.reserved),
         };
-        // A runtime that was refused memory goes on all the same, and what the pools then say is of
-        // no step: only what depends on the refused buffer knows.
+        // A runtime goes on after memory was refused, and its pools then describe no step. Only tensors that
+        // depend on the refused buffer show the failure.
         check_written(&std::mem::take(&mut self.results)).map_err(DeviceFailed)?;
-        let said = self.said();
-        (self.tell)(Mark {
+        let said = self.roles();
+        (self.on_mark)(Mark {
             phase: estimator_phase(phase),
             step: self.step,
             pools,

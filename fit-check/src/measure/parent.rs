@@ -1,4 +1,4 @@
-//! The process that asks: it starts the one that trains, waits, and collects.
+//! The parent process: it starts the child that trains, waits, and collects its messages.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ExitStatus, Stdio};
@@ -14,18 +14,18 @@ use crate::child_process;
 use crate::counting_driver::CountingDriver;
 use crate::user_error::UserError;
 
-/// How long a process that is done may take to end.
+/// How long a process may take to end after its last message.
 const EXIT_GRACE: Duration = Duration::from_secs(10);
 
 /// Every device that this program can measure on.
 ///
 /// # Errors
 ///
-/// They could not be listed within `timeout`.
+/// The devices could not be listed within `timeout`.
 pub fn list(timeout: Duration) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
-    let ending = Process::start(&Task::List, timeout, None)?.on_message(&mut |said| {
-        if let Message::Found(devices) = said {
+    let ending = Process::start(&Task::List, timeout, None)?.on_message(&mut |message| {
+        if let Message::Found(devices) = message {
             found = devices;
         }
     });
@@ -40,9 +40,9 @@ pub fn list(timeout: Duration) -> anyhow::Result<Vec<Found>> {
 pub struct Setup {
     /// The device.
     pub device: DeviceName,
-    /// How long a process may take.
+    /// How long a process may run.
     pub timeout: Duration,
-    /// Under CUDA's runtime, in the place of NVIDIA's driver.
+    /// The counting driver, in place of NVIDIA's driver under CUDA's runtime.
     pub counting: Option<CountingDriver>,
 }
 
@@ -51,29 +51,29 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// It is not there, or it could not be opened in time.
+    /// The device does not exist, or could not be opened in time.
     pub fn probe(&self) -> anyhow::Result<Opened> {
         Ok(self.run(&Task::Probe(self.device), &mut |_| {})?.device)
     }
 
-    /// Trains on the device as `training` says; `each` hears of every phase as it ends.
+    /// Trains on the device as `training` says, and calls `on_mark` at the end of every phase.
     ///
     /// # Errors
     ///
-    /// The device is not there. What goes wrong on it is a [`Measurement`] too.
+    /// The device does not exist. Failures on the device are part of the [`Measurement`].
     pub fn measure(
         &self,
         training: Training,
-        each: &mut dyn FnMut(&Mark),
+        on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
-        self.run(&Task::Train(self.device, Box::new(training)), each)
+        self.run(&Task::Train(self.device, Box::new(training)), on_mark)
     }
 
-    /// Has another process hold so much of the device that no more than `left` of it is free.
+    /// Makes another process hold so much memory of the device that only `left` of it is free.
     ///
     /// # Errors
     ///
-    /// The device is not there, does not have so much, or its driver does not say what is free.
+    /// The device does not exist, has less memory, or its driver does not report free memory.
     pub fn hold(&self, left: Bytes) -> anyhow::Result<MemoryHold> {
         let device = self.device;
         let mut process = self.start(&Task::Hold(device, left))?;
@@ -91,15 +91,15 @@ impl Setup {
         Process::start(task, self.timeout, self.counting.as_ref())
     }
 
-    fn run(&self, task: &Task, each: &mut dyn FnMut(&Mark)) -> anyhow::Result<Measurement> {
+    fn run(&self, task: &Task, on_mark: &mut dyn FnMut(&Mark)) -> anyhow::Result<Measurement> {
         let (mut opened, mut marks, mut missing) = (None, Vec::new(), false);
         if let Some(driver) = &self.counting {
             driver.forget()?;
         }
-        let ending = self.start(task)?.on_message(&mut |said| match said {
+        let ending = self.start(task)?.on_message(&mut |message| match message {
             Message::Device(device) => opened = Some(*device),
             Message::Mark(mark) => {
-                each(&mark);
+                on_mark(&mark);
                 marks.push(*mark);
             }
             Message::NoDevice => missing = true,
@@ -122,7 +122,7 @@ impl Setup {
         }
     }
 
-    /// What the process that was run last had of the device at most, where its driver counts it.
+    /// The most bytes that the last process held on the device, if its driver counts them.
     fn peak_reserved(&self) -> anyhow::Result<Option<Bytes>> {
         let Some(driver) = &self.counting else {
             return Ok(None);
@@ -131,7 +131,7 @@ impl Setup {
         Ok(usage.map(|usage| usage.peak_bytes))
     }
 
-    /// `opened` as what it is: its process does not know which driver it found.
+    /// `opened`, corrected by the driver that was used: the child does not know it.
     fn described(&self, mut opened: Opened) -> Opened {
         if let Some(driver) = &self.counting {
             opened.report.kind = DeviceKind::Counting;
@@ -146,17 +146,17 @@ pub struct MemoryHold {
     _process: Process,
 }
 
-/// The other process. It does not outlive this value.
+/// The child process. It does not outlive this value.
 struct Process {
     child: Child,
-    said: Receiver<Message>,
-    complaints: Option<std::thread::JoinHandle<String>>,
-    /// How long it may take in all, and until when that is.
+    messages: Receiver<Message>,
+    stderr: Option<std::thread::JoinHandle<String>>,
+    /// How long the process may run in all; it has to end by `until`.
     timeout: Duration,
     until: Instant,
-    /// Why it failed, in its own words.
+    /// Its first message about a failure.
     failed: Option<String>,
-    /// Whether it said that it came to its end.
+    /// Whether its task is complete.
     done: bool,
 }
 
@@ -169,14 +169,14 @@ impl Process {
         let mut command = child_process::command("measure")?;
         command
             .stderr(Stdio::piped())
-            // One heap: another for each thread would count as memory of the job.
+            // One heap: with one for each thread, the other heaps would count as memory of the job.
             .env("MALLOC_ARENA_MAX", "1");
         if let Some(driver) = counting {
             driver.apply(&mut command);
         }
         let mut child = command.spawn()?;
         child_process::send_task(&mut child, task)?;
-        let (tell, said) = channel();
+        let (sender, messages) = channel();
         let stdout = child.stdout.take();
         std::thread::spawn(move || {
             let lines = stdout
@@ -184,15 +184,15 @@ impl Process {
                 .flat_map(|out| BufReader::new(out).lines());
             for line in lines.map_while(Result::ok) {
                 // Drivers write to stdout too.
-                if let Ok(said) = serde_json::from_str(&line)
-                    && tell.send(said).is_err()
+                if let Ok(message) = serde_json::from_str(&line)
+                    && sender.send(message).is_err()
                 {
                     return;
                 }
             }
         });
         let stderr = child.stderr.take();
-        let complaints = std::thread::spawn(move || {
+        let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
             if let Some(mut stderr) = stderr {
                 let _ = stderr.read_to_end(&mut text);
@@ -201,8 +201,8 @@ impl Process {
         });
         Ok(Self {
             child,
-            said,
-            complaints: Some(complaints),
+            messages,
+            stderr: Some(stderr),
             timeout,
             until: Instant::now() + timeout,
             failed: None,
@@ -210,41 +210,41 @@ impl Process {
         })
     }
 
-    /// Hears what it says to its end, and how it ended.
+    /// Passes all messages to `on_message`, and returns how the process ended.
     fn on_message(mut self, on_message: &mut dyn FnMut(Message)) -> Outcome {
         loop {
             match self.next() {
-                Ok(said) => on_message(said),
+                Ok(message) => on_message(message),
                 Err(ending) => return ending,
             }
         }
     }
 
-    /// What it says next, or how it ended.
+    /// The next message, or how the process ended.
     fn next(&mut self) -> Result<Message, Outcome> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
-                // What is said first is the cause.
+            match self.messages.recv_timeout(left) {
+                // The first failure is the cause.
                 Ok(Message::Failed(what)) => {
                     self.failed.get_or_insert(what);
                 }
                 Ok(Message::Done) => self.done = true,
-                Ok(said) => return Ok(said),
+                Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Outcome::TimedOut(self.timeout.as_secs()));
                 }
-                // It says no more: it has ended, or is about to.
+                // There are no more messages: the process has ended, or is about to.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
             }
         }
     }
 
-    /// How it ended, once it says no more.
+    /// How the process ended, once it has closed stdout.
     fn ending(&mut self) -> Outcome {
         let status = wait_timeout::ChildExt::wait_timeout(&mut self.child, EXIT_GRACE);
-        let mut complaints = || {
-            let text = self.complaints.take().and_then(|thread| thread.join().ok());
+        let mut stderr = || {
+            let text = self.stderr.take().and_then(|thread| thread.join().ok());
             let text = text.unwrap_or_default();
             let lines: Vec<_> = text
                 .lines()
@@ -256,8 +256,8 @@ impl Process {
             (Some(what), _, _) => failure(what),
             (None, true, Ok(Some(_) | None)) => Outcome::Trained,
             (None, _, Ok(Some(status))) => {
-                // The process may only end after its stderr does.
-                match (signal(status), complaints()) {
+                // The process has ended, so its stderr ends too.
+                match (signal(status), stderr()) {
                     (_, text) if out_of_memory(&text) => Outcome::OutOfMemory(text),
                     (Some(signal), _) => Outcome::Killed(signal),
                     (None, text) if !text.is_empty() => Outcome::Failed(text),
@@ -283,7 +283,7 @@ fn failure(what: String) -> Outcome {
     }
 }
 
-/// How wgpu, Vulkan, CUDA, CubeCL, Rust and C++ say that there is no memory left.
+/// The texts with which wgpu, Vulkan, CUDA, CubeCL, Rust and C++ report that there is no memory left.
 const NO_MEMORY: [&str; 8] = [
     "out of memory",
     "not enough memory",

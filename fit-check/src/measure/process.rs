@@ -1,9 +1,9 @@
-//! The host memory of this process: a software device has no other.
+//! The host memory of this process: a software device has no other memory.
 
 use estimator::Bytes;
 
-/// What the process has taken of the host for itself, if the system says: private writable
-/// memory, of which no page need have been touched.
+/// The host memory that the process has taken for itself, if the system reports it: private writable memory,
+/// whether its pages were touched or not.
 pub(super) fn memory() -> Option<Bytes> {
     // Linux: `VmData` is what `RLIMIT_DATA` counts (proc(5), getrlimit(2)).
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -14,7 +14,7 @@ pub(super) fn memory() -> Option<Bytes> {
     Some(Bytes(kib << 10))
 }
 
-/// Lets the process take `bytes` of the host in all, and no more.
+/// Limits the host memory of the process to `bytes` in all.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The most that the pools hold between two marks, seen by asking all the time.
+//! The most bytes in use between two marks, found by sampling the pools all the time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use estimator::Bytes;
 
 use super::Readings;
 
-/// Asks the pools of a device, from a thread of its own, until it is dropped.
+/// Samples the pools of a device on a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Sampler {
     seen: Arc<Mutex<Most>>,
@@ -17,7 +17,7 @@ pub(super) struct Sampler {
 
 #[derive(Debug, Default)]
 struct Most {
-    /// The phase that is going on; none once nobody asks any more.
+    /// The current phase; none if sampling should end.
     phase: Option<usize>,
     sampled: Readings,
 }
@@ -29,7 +29,7 @@ impl Most {
 }
 
 impl Sampler {
-    /// Asks the pools of `device`.
+    /// Starts to sample the pools of `device`.
     pub(super) fn new(device: Device) -> Self {
         let seen = Arc::new(Mutex::new(Most {
             phase: Some(0),
@@ -46,7 +46,7 @@ impl Sampler {
                     return;
                 };
                 let mut seen = Most::of(&shared);
-                // An answer that crossed the end of a phase is of neither.
+                // An answer that crossed the end of a phase belongs to neither phase.
                 if seen.phase == asked {
                     seen.sampled.most = seen.sampled.most.max(Bytes(usage.bytes_in_use));
                     seen.sampled.readings += 1;
@@ -59,7 +59,7 @@ impl Sampler {
         }
     }
 
-    /// What was seen in the phase that ends here; `now` is in use at this moment.
+    /// The result for the phase that ends here; `now` is in use at this moment.
     pub(super) fn take(&self, now: Bytes) -> Readings {
         let mut seen = Most::of(&self.seen);
         seen.phase = seen.phase.map(|phase| phase + 1);

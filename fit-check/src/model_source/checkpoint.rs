@@ -9,26 +9,26 @@ use crate::user_error::UserError;
 use estimator::Bytes;
 use model_zoo::WeightTensor;
 
-/// Tensors, counted.
+/// A count of tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// How many there are.
+    /// The number of tensors.
     pub tensors: u64,
-    /// Elements of all of them.
+    /// The elements of all of them.
     pub elements: u64,
-    /// Bytes of them in the file.
+    /// The bytes of all of them in the file.
     pub bytes: Bytes,
 }
 
 /// All tensors of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// File by file, in the order in which they lie there.
+    /// The tensors file by file, in the order of each file.
     pub tensors: Vec<StoredTensor>,
 }
 
 impl Checkpoint {
-    /// The tensors of `files`, of which only the headers are read.
+    /// Reads the tensors of `files`, from their headers only.
     ///
     /// # Errors
     ///
@@ -58,13 +58,13 @@ impl Checkpoint {
         Ok(Self { tensors })
     }
 
-    /// The tensors by the type of their elements.
+    /// The tensors, counted by the type of their elements.
     pub fn by_dtype(&self) -> Vec<(String, Sum)> {
         self.by(|tensor| tensor.dtype.to_string())
     }
 
-    /// The tensors by the first part of their names, or by the first two where all but a few
-    /// share the first, as `model.` in the files of transformers.
+    /// The tensors, counted by the first part of their names; by the first two parts where there are at most
+    /// two different first parts, as `model.` in the files of transformers.
     pub fn by_module(&self) -> Vec<(String, Sum)> {
         let first = self.by(|tensor| beginning(&tensor.name, 1));
         match first.len() {
@@ -86,7 +86,7 @@ impl Checkpoint {
         sums
     }
 
-    /// As the zoo takes them.
+    /// The tensors in the form that the zoo takes.
     pub(super) fn weight_tensors(&self) -> Vec<WeightTensor> {
         let tensors = self.tensors.iter().map(|tensor| WeightTensor {
             name: tensor.name.clone(),
@@ -96,7 +96,7 @@ impl Checkpoint {
     }
 }
 
-/// The first `parts` of `name`; the last part is the tensor itself.
+/// The first `parts` of `name`, without the last part, which is the tensor itself.
 fn beginning(name: &str, parts: usize) -> String {
     let all: Vec<_> = name.split('.').collect();
     let parts = parts.min(all.len().saturating_sub(1)).max(1);

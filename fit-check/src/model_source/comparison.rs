@@ -1,4 +1,4 @@
-//! Whether a weights file is the one of a network.
+//! Compares a weights file with a network.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
 
-/// How far the network that is simulated is known to be the model of the files.
+/// The confidence that the simulated network is the model of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Confidence {
-    /// Every tensor of the file is one of the network's, and the other way round.
+    /// The file and the network have the same tensors.
     High,
     /// There is no weights file to compare with.
     Medium,
@@ -24,20 +24,20 @@ pub enum Confidence {
 /// The differences between a weights file and the network that its configuration describes.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Comparison {
-    /// What it says about the estimate.
+    /// The confidence in the estimate that follows.
     pub confidence: Confidence,
-    /// Tensors that agree.
+    /// The number of equal tensors.
     pub matching: usize,
     /// Tensors of the network that the file does not hold.
     pub missing: Vec<String>,
     /// Tensors of the file that the network does not have.
     pub unexpected: Vec<String>,
-    /// Tensors whose shapes differ, with that of the file and that of the network.
+    /// Tensors whose shapes differ, with the shape in the file and in the network.
     pub other_shape: Vec<String>,
 }
 
 impl Comparison {
-    /// Of a network that comes without weights.
+    /// The comparison of a network that comes without weights.
     pub fn without_weights() -> Self {
         Self {
             confidence: Confidence::Medium,
@@ -48,7 +48,7 @@ impl Comparison {
         }
     }
 
-    /// Of the tensors of a network and those of its weights file.
+    /// Compares the tensors of a network with those of its weights file.
     pub fn of(published: &PublishedTensors, checkpoint: &Checkpoint) -> Self {
         let mut stored: HashMap<String, &[usize]> = checkpoint
             .tensors
@@ -84,14 +84,14 @@ impl Comparison {
         comparison
     }
 
-    /// Tensors that differ.
+    /// The number of tensors that differ.
     pub fn differences(&self) -> usize {
         self.missing.len() + self.unexpected.len() + self.other_shape.len()
     }
 }
 
-/// `name` as transformers writes it today: files that were converted from TensorFlow have the
-/// gamma and beta of its normalisations, which transformers renames when it loads them.
+/// `name` as transformers writes it today. Files that were converted from TensorFlow name the tensors of
+/// normalisations gamma and beta; transformers renames them when it loads them.
 pub(super) fn current(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((module, "gamma")) => format!("{module}.weight"),

@@ -1,10 +1,9 @@
 //! The header of a safetensors file, with limits against hostile ones.
 //!
-//! The format: <https://huggingface.co/docs/safetensors>. Eight bytes with the length of the
-//! header, the header as JSON, the tensors without a gap. That offsets follow each other and
-//! fit the shapes is for the crate `safetensors` to say; that the file is as long as they
-//! claim, that no name comes twice, and that the header is of a size that some model has, is
-//! checked here.
+//! The format is <https://huggingface.co/docs/safetensors>: eight bytes with the length of the header, the
+//! header as JSON, the tensors without a gap. The crate `safetensors` checks that offsets follow each other
+//! and fit the shapes. This module checks that the file is as long as they claim, that no name occurs twice,
+//! and that some model has a header of this size.
 
 use std::fmt;
 use std::io::Read;
@@ -40,24 +39,24 @@ pub struct StoredTensor {
 }
 
 impl StoredTensor {
-    /// Elements in it; a header that was read has no more than 64 bits can count.
+    /// The number of elements; 64 bits can count those of a header that was read.
     pub fn elements(&self) -> u64 {
         self.shape.iter().map(|&side| side as u64).product()
     }
 
-    /// Bytes of them in the file.
+    /// The bytes in the file.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)
     }
 }
 
-/// The tensors of the file at `path`.
+/// Reads the tensors of the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<StoredTensor>, UserError> {
     let (file, length) = open(path)?;
     parse(file, length).map_err(|why| unreadable(path, &why))
 }
 
-/// The tensors of a `file` of `length` bytes, or what is wrong with it.
+/// Reads the tensors of a `file` of `length` bytes; the error says what is wrong with it.
 fn parse(mut file: impl Read, length: u64) -> Result<Vec<StoredTensor>, String> {
     let io = |error: std::io::Error| error.to_string();
     if length < PREFIX {
@@ -150,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with this header and as many bytes of tensors.
+    /// A file with this header and `data` bytes of tensors.
     fn file(header: &str, data: usize) -> Vec<u8> {
         let mut file = (header.len() as u64).to_le_bytes().to_vec();
         file.extend(header.bytes());
@@ -234,7 +233,7 @@ mod tests {
         assert!(parsed(&file(&format!(r#"{{"__metadata__": {deep}}}"#), 0)).is_ok());
     }
 
-    /// As long a header as the format allows, of which nothing is read.
+    /// The header is as long as the format allows, and nothing of it is read.
     #[test]
     fn a_hundred_megabytes_of_json_are_refused_unread() {
         struct Unread;
@@ -250,13 +249,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes, reading ends in tensors or in words.
+        /// Whatever the bytes, the result is tensors or an error.
         #[test]
         fn reading_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parsed(&bytes);
         }
 
-        /// As above, for bytes that get as far as the JSON.
+        /// The same for bytes that get as far as the JSON.
         #[test]
         fn reading_json_never_panics(
             name in ".{0,8}",
@@ -271,7 +270,7 @@ mod tests {
             let _ = parsed(&file(&header.to_string(), data));
         }
 
-        /// A file that was written by the crate is read as it was written; cut off, it is not.
+        /// A file that the crate wrote is read as it was written; a truncated file is refused.
         #[test]
         fn what_was_written_is_read(shapes in prop::collection::vec((0usize..5, 0usize..5), 0..6), cut in 1usize..20) {
             let data = [0u8; 5 * 5 * 4];

@@ -1,4 +1,4 @@
-//! Which files a path leads to.
+//! The files that a path names.
 
 use std::fs;
 use std::io::Read;
@@ -23,16 +23,16 @@ const WEIGHTS: &str = "model.safetensors";
 /// The files of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModelFiles {
-    /// What people call the model.
+    /// The name of the model for people.
     pub name: String,
-    /// Files with its weights; none if only its configuration was named.
+    /// Its files of weights; empty if the path names only a configuration.
     pub weights: Vec<PathBuf>,
     /// Its configuration.
     pub config: Option<PathBuf>,
 }
 
-/// Whether `text` is a path and not the name of a model of the zoo, of which none has a
-/// separator or one of these endings.
+/// Whether `text` is a path and not the name of a model of the zoo. No such name has a separator or one of
+/// these endings.
 pub fn is_path(text: &str) -> bool {
     text.contains(std::path::is_separator)
         || text == "."
@@ -115,7 +115,7 @@ pub(super) fn read_config(path: &Path) -> Result<String, UserError> {
     read_text(path, LONGEST_CONFIG)
 }
 
-/// `file` in `folder`, if it is there.
+/// `file` in `folder`, if it exists.
 fn existing(folder: &Path, file: &str) -> Option<PathBuf> {
     let path = folder.join(file);
     path.exists().then_some(path)
@@ -146,7 +146,7 @@ fn only_weights(folder: &Path) -> Result<Vec<PathBuf>, UserError> {
 
 /// The files that the index at `path` names.
 fn shards(path: &Path) -> Result<Vec<PathBuf>, UserError> {
-    /// What matters of an index.
+    /// The part of an index that is read.
     #[derive(Deserialize)]
     struct Index {
         weight_map: std::collections::BTreeMap<String, String>,
@@ -171,7 +171,7 @@ fn shards(path: &Path) -> Result<Vec<PathBuf>, UserError> {
         .collect()
 }
 
-/// The text of the regular file at `path`, which may have `longest` bytes.
+/// The text of the regular file at `path`, which may have at most `longest` bytes.
 fn read_text(path: &Path, longest: u64) -> Result<String, UserError> {
     let (mut file, length) = open(path)?;
     if length > longest {
@@ -185,7 +185,7 @@ fn read_text(path: &Path, longest: u64) -> Result<String, UserError> {
     }
 }
 
-/// The regular file at `path` and its length. A device or a pipe could be read for ever.
+/// Opens the regular file at `path`, and returns its length too. Reading a device or a pipe might never end.
 pub(super) fn open(path: &Path) -> Result<(fs::File, u64), UserError> {
     let io = |error: std::io::Error| unreadable(path, &error.to_string());
     let kind = fs::metadata(path).map_err(io)?;
@@ -195,7 +195,7 @@ pub(super) fn open(path: &Path) -> Result<(fs::File, u64), UserError> {
     Ok((fs::File::open(path).map_err(io)?, kind.len()))
 }
 
-/// What people call the model at `path`: the name of its folder or file.
+/// The name of the model at `path` for people: that of its folder or file.
 fn name(path: &Path) -> String {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let named_by_folder = [WEIGHTS, INDEX, CONFIG]

@@ -1,4 +1,4 @@
-//! What would make a job fit.
+//! The advice in an answer.
 
 use super::terminal::{TITLE, columns, styled};
 use super::{Table, column};
@@ -30,7 +30,7 @@ pub(super) fn table(advice: &Advice) -> Table {
     }
 }
 
-/// The end of a page: `advice`, or how to ask for it if that `is_offered`.
+/// The end of a page: `advice`, or how to ask for it if it `is_offered`.
 pub(super) fn end_of_page(advice: Option<&Advice>, is_offered: bool) -> String {
     let Some(advice) = advice else {
         return match is_offered {

@@ -1,5 +1,5 @@
-//! Tables of typed cells. Every format shows the same cells: terminal, Markdown and HTML as people read
-//! them, CSV as numbers.
+//! Tables of typed cells. Every format shows the same cells: terminal, Markdown and HTML as people read them,
+//! CSV as numbers.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::terminal::grouped;
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it shows; empty if that is plain.
+    /// The title; empty if the table needs none.
     pub title: String,
     /// Its columns.
     pub columns: Vec<Column>,
@@ -27,7 +27,7 @@ pub struct Column {
     pub csv_name: Cow<'static, str>,
 }
 
-/// A column called `name`; in CSV `csv_name`, which ends with the unit of its numbers.
+/// A column called `name`. Its name in CSV, `csv_name`, ends with the unit of its numbers.
 pub fn column(
     name: impl Into<Cow<'static, str>>,
     csv_name: impl Into<Cow<'static, str>>,
@@ -41,7 +41,7 @@ pub fn column(
 /// A value in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words.
+    /// A text.
     Text(String),
     /// A number of things.
     Count(u64),
@@ -60,7 +60,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// How people read it.
+    /// The text for people.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -79,7 +79,7 @@ impl Cell {
         }
     }
 
-    /// How programs read it: numbers without units, separators and rounding; nothing for a missing value.
+    /// The text for programs: numbers without units, separators and rounding; empty for a missing value.
     pub fn csv(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

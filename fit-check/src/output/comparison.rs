@@ -1,4 +1,4 @@
-//! How the weights file of somebody's own model agrees with its network.
+//! How the weights file of a user's own model agrees with its network.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::model_source::{Comparison, Confidence};
 
 /// `comparison` in indented lines: its confidence, and the first differences of each kind.
 pub fn lines(comparison: &Comparison) -> String {
-    /// Tensors of each kind of difference that are named.
+    /// The most tensors that are named for each kind of difference.
     const NAMED: usize = 3;
     let summary = match (comparison.confidence, comparison.differences()) {
         (Confidence::Medium, _) => "no weights file to compare with".to_string(),

@@ -1,4 +1,4 @@
-//! For spreadsheets and programs.
+//! CSV, for spreadsheets and programs.
 
 use super::Table;
 

@@ -32,17 +32,17 @@ fn breakdown(at_peak: &Breakdown) -> String {
     lines
 }
 
-/// One of the figures that an estimate ends in.
+/// A figure of an estimate.
 pub(crate) struct Figure {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How much it is.
+    /// Its amount.
     pub bytes: Bytes,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
 }
 
-/// The figures of `report`, the one to go by first.
+/// The figures of `report`, the most important one first.
 pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
     let peak = &report.peak;
     let figure = |name, bytes, meaning: String| Figure {
@@ -98,7 +98,7 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
 }
 
 impl EstimateReport {
-    /// The page, with the table of layers if `layers`.
+    /// The page; with `layers`, it has the table of layers.
     fn full_page(&self, layers: bool) -> String {
         let mut page = format!("{}\n\n", headline(&self.asked));
         let verdicts = self.verdicts();
@@ -226,7 +226,7 @@ impl Report for WithLayers<'_> {
         tables
     }
 
-    /// The layers: they were asked for.
+    /// The table of layers, since the user asked for it.
     fn csv(&self) -> Table {
         layer_table(&self.0.layers)
     }

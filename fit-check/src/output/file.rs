@@ -1,4 +1,4 @@
-//! Files that were named on the command line.
+//! Files that the command line names.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -8,37 +8,37 @@ use tempfile::{Builder, NamedTempFile};
 
 use crate::user_error::UserError;
 
-/// A file that is to be written, and the option that names it.
+/// A file to write, and the option that names it.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// Where it is.
+    /// The path of the file.
     pub path: &'a Path,
     /// The option that named it.
     pub option: &'static str,
-    /// What else can be done than to choose another one.
+    /// What the user can do instead of choosing another file.
     pub otherwise: &'static str,
 }
 
-/// How what was named is written.
+/// How a file is written.
 enum Target {
-    /// A regular file, or one that is not there yet: another one is put in its place.
+    /// A regular file, or one that does not exist yet: a new file takes its place.
     Replaced {
         path: PathBuf,
         existing: Option<Metadata>,
     },
-    /// A terminal, a pipe, a device, or what `/dev/stdout` stands for: it is opened and written to.
+    /// A terminal, a pipe, a device, or the target of `/dev/stdout`: it is opened and written to.
     Opened,
 }
 
 impl File<'_> {
-    /// Whether it could be written, before any work is done for it.
+    /// Checks that the file can be written, before any work is done for it.
     ///
     /// # Errors
     ///
-    /// It could not.
+    /// It cannot be written.
     pub fn check(&self) -> Result<(), UserError> {
         let probe = || match self.target()? {
-            // Made beside the file, so that one that is there stays as it is.
+            // The probe is a new file beside the named one, so an existing file stays as it is.
             Target::Replaced { path, existing } => partial(&path, existing.as_ref()).map(drop),
             // A pipe is not opened before there is something to write: its reader would see an end.
             Target::Opened => Ok(()),
@@ -46,7 +46,7 @@ impl File<'_> {
         probe().map_err(|error| self.unwritable(&error))
     }
 
-    /// Writes it; a regular file in full or not at all, with the permissions that it had.
+    /// Writes `text`: a regular file in full or not at all, with its previous permissions.
     ///
     /// # Errors
     ///
@@ -56,19 +56,19 @@ impl File<'_> {
             Target::Replaced { path, existing } => {
                 let mut partial = partial(&path, existing.as_ref())?;
                 partial.write_all(text.as_bytes())?;
-                // A full disk can show no sooner.
+                // Only this shows that the disk is full, on some systems.
                 partial.as_file().sync_all()?;
                 partial.persist(&path).map(drop).map_err(io::Error::from)
             }
             Target::Opened => {
-                // What was written to a file through the same name stays.
+                // Text that was written before through the same name stays.
                 let mut opened = OpenOptions::new().append(true).open(self.path)?;
                 opened.write_all(text.as_bytes())?;
                 opened.flush()
             }
         };
         match write() {
-            // Whoever was to read the answer has seen enough.
+            // The reader has closed its pipe: it has seen enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             outcome => Ok(outcome.map_err(|error| self.unwritable(&error))?),
         }
@@ -98,10 +98,10 @@ impl File<'_> {
     }
 }
 
-/// What is at the end of the links that begin at `path`, there or not; where they lead into the system's
-/// own folders, the last link before.
+/// The path at the end of the links that begin at `path`, whether it exists or not. Links below `/dev` and
+/// `/proc` are not followed.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    /// As many as Linux follows (`path_resolution(7)`).
+    /// The number of links that Linux follows (`path_resolution(7)`).
     const MOST_LINKS: usize = 40;
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {
@@ -123,7 +123,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A new file beside `path`, with the permissions of what is there or else the usual ones.
+/// A new file beside `path`, with the permissions of the existing file or else the usual ones.
 fn partial(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".");
@@ -138,7 +138,7 @@ fn partial(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile
     Ok(partial)
 }
 
-/// `error` as the system says it, without the name of a file that nobody asked for.
+/// `error` as the system describes it, without the name of the temporary file.
 fn plain(error: io::Error) -> io::Error {
     let text = error.to_string();
     match text.split_once(" at path ") {

@@ -11,7 +11,7 @@ use super::{Cell, Report, Table, column};
 use crate::gpu_search::FitsReport;
 
 impl FitsReport {
-    /// The cards for which there is no answer, by what went wrong.
+    /// The cards without an answer, by error.
     fn undetermined(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut by_error: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for card in &self.undetermined {

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// A page that needs nothing else, readable on a phone: `title` on its tab, `body` in `style`.
+/// A self-contained page that is readable on a phone: `title` on its tab, `body` in `style`.
 pub(crate) fn document(title: &str, style: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)

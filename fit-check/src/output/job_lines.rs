@@ -1,4 +1,4 @@
-//! Lines about a job that several answers have: what it is, which burn it speaks of, whether it fits.
+//! Lines about a job that several answers share: the job, its configuration of burn, whether it fits.
 
 use estimator::Bytes;
 use model_zoo::BaseFormat;

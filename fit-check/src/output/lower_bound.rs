@@ -1,4 +1,4 @@
-//! What weights take at least, as a page and as rows.
+//! The lower bound of weights, as a page and as tables.
 
 use std::fmt::Write;
 

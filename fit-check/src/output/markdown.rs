@@ -1,4 +1,4 @@
-//! For issues and pages.
+//! Markdown, for issues and pages.
 
 use super::{Column, Table};
 
@@ -24,7 +24,7 @@ pub fn render(tables: &[Table]) -> String {
     text
 }
 
-/// A line of a table, with its end.
+/// A line of a table, with its line end.
 pub fn line(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }

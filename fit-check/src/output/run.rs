@@ -1,4 +1,4 @@
-//! What `run` found, as pages and as rows.
+//! The answer of `run`, as pages and as tables.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::terminal::{BAD, FAINT, GOOD, TITLE, grouped, indented, styled};
 use super::{Report, Table, column};
 use crate::counting_driver::{CallPosition, CardUsage, ProgramMemoryReport};
 
-/// What must not be forgotten about any of these answers.
+/// The note in each of these answers.
 const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too";
 
 /// `after 1,234 kernels, 5.2 s after it opened CUDA`
@@ -22,7 +22,7 @@ fn when(moment: &CallPosition) -> String {
     )
 }
 
-/// What was refused, in words.
+/// The refused allocations, in words.
 fn refusals(usage: &CardUsage) -> String {
     let mut text = match &usage.refused[..] {
         [] => "no allocation".to_string(),
@@ -45,7 +45,7 @@ fn refusals(usage: &CardUsage) -> String {
     text
 }
 
-/// `fits GeForce RTX 3090: 3.1 GiB left over`
+/// `fits GeForce RTX 3090: 3.1 GiB to spare`
 fn verdict(usage: &CardUsage) -> String {
     match usage.fits {
         true => format!(
@@ -133,20 +133,20 @@ pub(crate) fn html(report: &ProgramMemoryReport) -> String {
 
 const STYLE: &str = include_str!("run.css");
 
-/// Width and height of the plot, and the room for what is written beside it.
+/// Width and height of the plot; below, the margins for its labels.
 const PLOT: (f64, f64) = (860.0, 320.0);
 const LEFT: f64 = 80.0;
 const BELOW: f64 = 40.0;
-/// Points that can be told apart; of more, the highest of each column is drawn.
+/// The columns of the plot; of the points in a column, the highest is drawn.
 const COLUMNS: usize = 860;
 
-/// What the program had, over its calls of the driver.
+/// The memory that the program held, over its calls of the driver.
 fn curve(usage: &CardUsage) -> Markup {
     let room = usage
         .gpu
         .usable_bytes
         .saturating_sub(usage.gpu.overhead_bytes);
-    // Without a limit that means something, the peak is the top.
+    // Where the card is far larger than the peak, the peak is the top.
     let top = match room.0 > 2 * usage.peak_bytes.0 {
         true => usage.peak_bytes,
         false => room.max(usage.peak_bytes),

@@ -13,7 +13,7 @@ use super::{Cell, Report, Table, column};
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
 
-/// What stands for a cell that Ctrl-C came before.
+/// The text of a cell that Ctrl-C left empty.
 const NOT_REACHED: &str = "…";
 
 impl TableReport {
@@ -40,7 +40,7 @@ impl TableReport {
         names
     }
 
-    /// The batches: a row for each model and precision, a column for each card.
+    /// The table of batches: a row for each model and precision, a column for each card.
     fn batches(&self) -> Table {
         let first = self.rows.first();
         let names = first.map(|row| self.naming(row)).unwrap_or_default();
@@ -63,8 +63,8 @@ impl TableReport {
         }
     }
 
-    /// Why there is nothing in a cell: rows, cards, reason. What is the same of several cards,
-    /// and then of several rows, is said once.
+    /// The cells without a batch: rows, cards, reason. Cards with the same reason are in one entry, and then
+    /// rows with the same cards and reason.
     fn empty_cells(&self) -> Vec<[String; 3]> {
         let mut rows: IndexMap<(String, String), Vec<String>> = IndexMap::new();
         for row in &self.rows {
@@ -85,7 +85,7 @@ impl TableReport {
             .collect()
     }
 
-    /// What the whole table rests on.
+    /// The assumptions of the whole table.
     pub fn assumptions(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
@@ -131,12 +131,12 @@ impl TableReport {
     /// Usable memory by card, as a line: `8 GB: 7.62 GiB`.
     fn memory(&self) -> String {
         let cards = self.cards.iter();
-        let each = cards.map(|card| format!("{} {}", card.label, card.gpu.usable_bytes));
-        format!("usable: {}", each.collect::<Vec<_>>().join(", "))
+        let sizes = cards.map(|card| format!("{} {}", card.label, card.gpu.usable_bytes));
+        format!("usable: {}", sizes.collect::<Vec<_>>().join(", "))
     }
 }
 
-/// Why there is no batch in `cell`, if there is none and it was looked for.
+/// Why `cell` has no batch; none if it has one, or if Ctrl-C came first.
 fn reason(cell: &BatchCell) -> Option<String> {
     match (&cell.error, cell.max_batch) {
         (Some(Error::Interrupted), _) => None,
@@ -152,12 +152,12 @@ fn reason(cell: &BatchCell) -> Option<String> {
     }
 }
 
-/// What a panic says first.
+/// The first line of a panic.
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// What the table of the cells without a batch is called.
+/// The title of the table of cells without a batch.
 const EMPTY_CELLS: &str = "Where there is none";
 
 impl Report for TableReport {
@@ -246,7 +246,7 @@ impl Report for TableReport {
     }
 }
 
-/// Readable on a phone and in the dark, without anything from elsewhere.
+/// The style: readable on a phone and in the dark, self-contained.
 const STYLE: &str = "\
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }

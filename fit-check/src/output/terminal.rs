@@ -1,4 +1,4 @@
-//! The pieces of a page for a terminal.
+//! The parts of a page for a terminal.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use comfy_table::{CellAlignment, presets};
 
 use super::{Cell, Table};
 
-/// The name of what is shown.
+/// The style of titles.
 pub const TITLE: Style = Style::new().bold();
-/// What one need not read.
+/// The style of text that few people need.
 pub const FAINT: Style = Style::new().dimmed();
-/// It fits.
+/// The style of "fits".
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// It does not.
+/// The style of "does not fit".
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// `text` in `style`.
@@ -21,7 +21,7 @@ pub fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// A bar of at most `width` cells, `share` of it filled; something is shown for anything.
+/// A bar of at most `width` cells, with `share` of it filled. Any share above zero shows something.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
@@ -42,7 +42,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `text` for what is no terminal.
+/// `text` without terminal styles.
 pub fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
@@ -69,7 +69,7 @@ pub fn columns(table: &Table) -> String {
     }
 }
 
-/// Every line moved to the right by two.
+/// Indents every line by two spaces.
 pub fn indented(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! What `verify` found, as pages and as rows.
+//! The answers of `verify`, as pages and as tables.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub fn relative(error: f64) -> String {
     }
 }
 
-/// By how much `estimated` is more.
+/// How much `estimated` is above `measured`.
 fn difference(estimated: Bytes, measured: Bytes) -> Cell {
     Cell::Difference(estimated.signed_difference(measured))
 }

@@ -1,4 +1,4 @@
-//! The memory over a step, stacked by category, as SVG.
+//! The memory of a step over its events, stacked by category, as SVG.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::Plot;
 
-/// What stands on what: from what stays to what comes and goes.
+/// The order of the stack: from memory that stays to memory that comes and goes.
 const STACK: [Category; 7] = [
     Category::Parameters,
     Category::Optimizer,
@@ -20,38 +20,38 @@ const STACK: [Category; 7] = [
     Category::Temporaries,
 ];
 
-/// Colours, by the name of a category. Paul Tol's "bright" scheme, which people who are blind
-/// to some colours can tell apart (SRON/EPS/TN/09-002, 2021, figure 1), its grey darkened.
+/// Colours of the categories, by name: Paul Tol's "bright" scheme, which people with colour blindness can
+/// tell apart (SRON/EPS/TN/09-002, 2021, figure 1), with a darker grey.
 pub const STYLE: &str = include_str!("chart.css");
 
-/// What the axis counts.
+/// The label of the axis.
 pub const AXIS: &str = "operations in the order in which they happen, not time";
 
-/// How large a chart is, in pixels.
+/// The size of a chart, in pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Canvas {
     width: usize,
     height: usize,
 }
 
-/// For a screen or a page of paper.
+/// The size for a screen or a page of paper.
 pub const WIDE: Canvas = Canvas {
     width: 960,
     height: 430,
 };
 
-/// For a phone.
+/// The size for a phone.
 pub const NARROW: Canvas = Canvas {
     width: 380,
     height: 420,
 };
 
-/// A letter of the font, on the average and rounded up.
+/// The average width of a letter, rounded up, in pixels.
 const LETTER: f64 = 6.6;
-/// One in bold.
+/// The average width of a bold letter.
 const BOLD: f64 = 7.7;
 const LINE: f64 = 17.0;
-/// The width of what can be told apart.
+/// The smallest width that can be told apart.
 const COLUMN: f64 = 2.0;
 
 /// The chart as a file of its own.
@@ -88,17 +88,17 @@ pub fn draw(plot: &Plot, canvas: Canvas, alone: bool) -> Markup {
 struct Chart<'a> {
     plot: &'a Plot<'a>,
     step: Range<usize>,
-    /// Column by column.
+    /// The samples, column by column.
     samples: Vec<Sample>,
-    /// Lines of text above the plot that say what the peak is.
+    /// Lines of text above the plot about the peak.
     peak: Vec<String>,
-    /// The memory of the card that was named, if it is near enough to be shown.
+    /// The name and the memory of the card, if the memory is near enough to be shown.
     card: Option<(String, Bytes)>,
-    /// The top of the plot.
+    /// The bytes at the top of the plot.
     most: f64,
     left: f64,
     right: f64,
-    /// Half the canvas.
+    /// The middle of the canvas.
     middle: f64,
     top: f64,
     bottom: f64,
@@ -161,7 +161,7 @@ impl<'a> Chart<'a> {
         tenth(self.bottom - share * (self.bottom - self.top))
     }
 
-    /// The phases, behind everything.
+    /// The phases, in the background.
     fn bands(&self) -> Markup {
         let height = self.bottom - self.top;
         html! {
@@ -179,7 +179,8 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// The phases whose names have room below the axis, the longest first, and where.
+    /// The phases whose names have room below the axis, and the positions of the names; the longest phases
+    /// come first.
     fn named(&self) -> Vec<(String, f64)> {
         let mut phases: Vec<_> = self.phases().collect();
         phases.sort_by_key(|(_, events)| std::cmp::Reverse(events.len()));
@@ -196,7 +197,7 @@ impl<'a> Chart<'a> {
         named
     }
 
-    /// Where one phase ends and another begins, in front.
+    /// The boundaries between phases, in the foreground.
     fn edges(&self) -> Markup {
         html! {
             @for (_, events) in self.phases().skip(1) {
@@ -232,7 +233,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// From nothing to the top of `category`; what is below it covers the rest.
+    /// The area from zero to the top of `category`. The areas below it in the stack are drawn over it.
     fn area(&self, category: Category) -> Markup {
         let below = STACK
             .iter()
@@ -276,7 +277,7 @@ impl<'a> Chart<'a> {
         let (x, y) = (self.x(position), self.y(self.plot.report.peak.live_bytes));
         let longest = self.peak.iter().map(|line| line.chars().count()).max();
         let half = longest.unwrap_or_default() as f64 * BOLD / 2.0;
-        // In the middle above the peak, as long as that is on the canvas.
+        // In the middle above the peak, if that is on the canvas.
         let (anchor, at) = match (x - half < 4.0, x + half > self.right) {
             (true, _) => ("start", 4.0),
             (_, true) => ("end", self.right),
@@ -310,8 +311,8 @@ impl<'a> Chart<'a> {
     }
 }
 
-/// What is drawn in each of so many columns of equal width: the moment in it at which the most is
-/// in use, so that a peak is seen however short it is.
+/// The samples to draw in `count` columns of equal width. Each is the one with the most bytes in use in its
+/// column, so that every peak is visible, however short it is.
 fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<Sample> {
     let count = count as usize;
     let samples = plot.history.downsample(step.clone(), count);
@@ -333,7 +334,7 @@ fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<Sample> {
     drawn
 }
 
-/// Where each of `categories` stands, in rows between `left` and `right`.
+/// The positions of `categories`, in rows between `left` and `right`.
 fn legend(
     categories: impl Iterator<Item = Category>,
     left: f64,
@@ -352,7 +353,7 @@ fn legend(
     places
 }
 
-/// What the peak is, in lines of at most `width`, as far as words allow.
+/// The text about the peak, in lines of at most `width` if the words allow it.
 fn peak_lines(plot: &Plot, width: f64) -> Vec<String> {
     let peak = &plot.report.peak;
     let mut parts = vec![format!(
@@ -373,7 +374,7 @@ fn peak_lines(plot: &Plot, width: f64) -> Vec<String> {
     lines
 }
 
-/// Rounded to what can be seen.
+/// Rounds `number` to a tenth of a pixel, the smallest visible difference.
 fn tenth(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

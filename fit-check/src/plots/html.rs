@@ -1,4 +1,4 @@
-//! The answer as a page for a browser that needs nothing else.
+//! The answer as a self-contained page for a browser.
 
 use estimator::{Bytes, Category, LayerMemory};
 use maud::{Markup, PreEscaped, html};
@@ -14,10 +14,10 @@ use crate::output::terminal::plain;
 const STYLE: &str = include_str!("html.css");
 const SORT: &str = include_str!("sort.js");
 
-/// What a layer holds of a category.
+/// A category, and how to read its bytes from a layer.
 type OfLayer = (Category, fn(&LayerMemory) -> Bytes);
 
-/// All of it, in the order of the columns.
+/// The categories of a layer, in the order of the columns.
 const OF_LAYER: [OfLayer; 4] = [
     (Category::Parameters, |layer| layer.parameter_bytes),
     (Category::Activations, |layer| layer.activation_bytes),
@@ -97,7 +97,7 @@ fn at_peak(plot: &Plot) -> Markup {
     }
 }
 
-/// A stretch of a bar, as long as `percent` of it.
+/// A part of a bar that is `percent` of its length.
 fn part(category: Category, percent: f64) -> Markup {
     html! { i class=(category) style={ "width:" (format!("{percent:.2}")) "%" } {} }
 }

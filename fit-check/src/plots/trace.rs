@@ -6,14 +6,14 @@ use strum::IntoEnumIterator;
 
 use super::{Plot, chart};
 
-/// Counters are thinned to at most a few in each of so many parts of the run.
+/// The counters are downsampled to at most a few values in each of this many parts of the run.
 const PARTS: usize = 10_000;
 
 const PROCESS: u32 = 1;
 const PHASES: u32 = 1;
 const LAYERS: u32 = 2;
 
-/// The trace. Of an event's position it makes a microsecond, since the format has no other axis.
+/// The trace. The position of an event becomes a microsecond, since the format has no other axis.
 pub fn render(plot: &Plot) -> String {
     let report = plot.report;
     let title = plot.title();
@@ -37,11 +37,11 @@ pub fn render(plot: &Plot) -> String {
         slice["args"] = json!({ "kind": layer.kind });
         events.push(slice);
     }
-    for moment in plot.history.downsample(0..plot.history.end, PARTS) {
-        let bytes = Category::iter().map(|c| (c.to_string(), json!(moment.in_use[c])));
+    for sample in plot.history.downsample(0..plot.history.end, PARTS) {
+        let bytes = Category::iter().map(|c| (c.to_string(), json!(sample.in_use[c])));
         let args: serde_json::Map<String, Value> = bytes.collect();
         events.push(json!({
-            "ph": "C", "pid": PROCESS, "name": "bytes in use", "ts": moment.position, "args": args,
+            "ph": "C", "pid": PROCESS, "name": "bytes in use", "ts": sample.position, "args": args,
         }));
     }
     if let Some(position) = plot.peak {

@@ -1,4 +1,4 @@
-//! Which device `verify` trains on, and through which driver.
+//! The device and the driver with which `verify` trains.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::values;
 /// The driver under CUDA's runtime.
 #[derive(Debug)]
 pub(super) enum Driver {
-    /// That of the machine.
+    /// The driver of the machine.
     Machine,
-    /// That of the machine if there is one, else one that counts the memory of this card.
+    /// The counting driver with this card, if the machine has no CUDA device of its own.
     MachineOr(&'static Gpu),
-    /// One that counts the memory of this card, or of one with as much as is ever asked for.
+    /// The counting driver with this card, or with a card of unlimited memory.
     Counting(Option<&'static Gpu>),
 }
 
-/// The memory that `--max-batch` leaves to the job; none where that is what the card has.
+/// The memory that `--max-batch` leaves to the job; none if it is the memory of the card.
 ///
 /// # Errors
 ///
-/// Nothing says how much it is.
+/// No option says how much memory there is.
 pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, UserError> {
     let budget = raw.memory.as_deref().map(values::memory).transpose()?;
     if raw.max_batch && budget.is_none() && raw.gpu.is_none() {
@@ -37,11 +37,11 @@ pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, UserError> {
     Ok(budget)
 }
 
-/// The driver that was typed for `device`.
+/// The driver for `device`, from the command line.
 ///
 /// # Errors
 ///
-/// There is none of that name, or the device has no choice of drivers.
+/// There is no driver of that name, the device has no choice of drivers, or the card has no CUDA.
 pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, UserError> {
     let gpu = raw.gpu.as_deref().map(Gpu::find).transpose()?;
     let option = match (&raw.driver, gpu) {
@@ -75,12 +75,12 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Us
 }
 
 impl Driver {
-    /// Opens `device`; with a driver that counts, `budget` of its card is free if there is one, else what
-    /// a process leaves of it.
+    /// Opens `device`. With the counting driver, `budget` of the card's memory is free; without a budget, all
+    /// that a process leaves of it.
     ///
     /// # Errors
     ///
-    /// The device is not there or cannot be opened.
+    /// The device does not exist or cannot be opened, or `--gpu` was typed on a machine with a CUDA device.
     pub(super) fn open(
         &self,
         device: DeviceName,
@@ -120,7 +120,7 @@ impl Driver {
     }
 }
 
-/// `gpu`, or a card like an RTX 3090 with as much memory as is ever asked for, of which `budget` is free.
+/// `gpu`, or a card like an RTX 3090 with unlimited memory; `budget` of it is free.
 fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> DeviceSpec {
     let card = match gpu {
         Some(gpu) => gpu.spec(Runtime::Cuda),

@@ -1,4 +1,4 @@
-//! One batch: what was estimated beside what was measured.
+//! One batch: the estimate beside the measurement.
 
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
@@ -30,15 +30,15 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
-        // A driver that counts has seen the most, and needs no other run for it.
+        // The counting driver records the peak itself; other drivers need a sampled run for it.
         Outcome::Trained if proof.setup.counting.is_none() => {
             let sampled = proof.train(batch, Mode::DryRun, true, None)?;
             Figures::measured(&run, &sampled.marks)
         }
         _ => Figures::measured(&run, &[]),
     };
-    // Which page a buffer finds free can depend on how far the device's thread is behind: one way
-    // after the other, until what was measured is among what is possible.
+    // The queue lag can decide which page a buffer finds free. Other lags are tried until the range of the
+    // estimates contains the measurement.
     let mut lags = QueueLag::SAMPLES.into_iter();
     while run.ending == Outcome::Trained
         && !estimated.covers_reserved(&measured)
@@ -75,8 +75,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     })
 }
 
-/// The estimate, made in the way in which the measurement is: a dry run launches nothing, so
-/// that launches take no uniforms.
+/// The estimate for the mode of the measurement: a dry run launches nothing, so launches take no uniforms.
 fn simulate(
     proof: &Verification,
     program: &TrainingJob,
@@ -108,13 +107,13 @@ fn simulate(
     }
 }
 
-/// What a process costs on the device beside the pools, where that is known.
+/// The memory that a process takes on the device besides the pools, if known.
 fn overhead(proof: &Verification) -> Option<estimator::Bytes> {
     let multiprocessors = proof.opened.description.multiprocessors?;
     Some(Overhead::of(multiprocessors).cautious_bytes)
 }
 
-/// A share, typed as percent.
+/// A fraction, typed as percent.
 pub(super) fn percent(text: &str) -> Result<f64, UserError> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),

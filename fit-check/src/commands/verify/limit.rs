@@ -1,8 +1,8 @@
 //! The largest batch within a budget: N must train, and N + 1 must fail.
 //!
-//! What a process takes beside the pools is measured first, on the same job, so that just the
-//! budget is left to them. The memory of a software device is that of its process, and the system
-//! can limit it; of a GPU another process holds all that is not to be left.
+//! A first run of the same job measures what the process takes besides the pools, so that exactly the budget
+//! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
+//! GPU another process holds the rest of the memory.
 
 use estimator::{Bytes, DeviceSpec, Predictor, largest_batch};
 
@@ -25,7 +25,7 @@ pub(super) fn run(
     let budget = budget
         .or(proof.device().available())
         .ok_or_else(|| UserError::new("--max-batch needs --memory SIZE"))?;
-    let means = MemoryLimiter::of(proof, budget)?;
+    let limiter = MemoryLimiter::of(proof, budget)?;
     let program = training_job(&proof.model, &proof.job).without_first_runs();
     let card = left(proof, budget);
     let predictor = Predictor::learn(&program, &card)?;
@@ -41,7 +41,7 @@ pub(super) fn run(
         ))
         .into());
     };
-    let (largest, next, overhead) = means.both(proof, found.batch, found.next.batch, budget)?;
+    let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
     let runs = [
         BatchRun {
             batch: found.batch,
@@ -82,30 +82,30 @@ pub(super) fn run(
     })
 }
 
-/// A card like the device of which only `budget` is left.
+/// A card like the device, with only `budget` of its memory free.
 fn left(proof: &Verification, budget: Bytes) -> DeviceSpec {
     let device = proof.device();
-    // What a runtime asks of its device is all of its memory, whoever holds it.
+    // A runtime asks for the total memory of a device, whoever holds it.
     let total = device.card.total.unwrap_or(budget).max(budget);
     device.with_memory(total, total.saturating_sub(budget))
 }
 
-/// How no more memory is left to a process than it is to have.
+/// How a process is kept from taking more memory than it should.
 enum MemoryLimiter {
-    /// The system limits what it takes of the host: that of a software device.
+    /// The system limits its host memory, which is the memory of a software device.
     Limit,
     /// Another process holds the rest of the device.
     Ballast,
-    /// The driver has a card of which no more is free.
+    /// The card of the counting driver has no more free memory.
     Counting,
 }
 
 impl MemoryLimiter {
-    /// What the device of `proof` allows.
+    /// The limiter that works for the device of `proof`.
     ///
     /// # Errors
     ///
-    /// Nothing, or less than `budget` of it is free.
+    /// No limiter works, or less than `budget` of the device is free.
     fn of(proof: &Verification, budget: Bytes) -> Result<Self, UserError> {
         let device = &proof.opened.report;
         match proof.opened.free {
@@ -125,8 +125,8 @@ impl MemoryLimiter {
         }
     }
 
-    /// Trains the batches `largest` and `next` with `budget` for the pools, and says what the process
-    /// took beside them.
+    /// Trains the batches `largest` and `next` with `budget` for the pools. Also returns the memory that the
+    /// process took besides the pools.
     fn both(
         &self,
         proof: &Verification,
@@ -143,8 +143,8 @@ impl MemoryLimiter {
             anyhow::bail!("batch {largest} {} before there was any limit", free.ending);
         };
         let first = self.train(proof, largest, beside + budget)?;
-        // On a busy machine a run can take some 30 MB more than another; if this one did with less,
-        // more would only be added to the budget of the next.
+        // On a busy machine a run can take some 30 MB more than another. If this run needed less, the
+        // difference would only add to the budget of the next.
         let overhead = self
             .overhead(&first)
             .map_or(beside, |seen| seen.min(beside));
@@ -152,7 +152,7 @@ impl MemoryLimiter {
         Ok((first, second, overhead))
     }
 
-    /// Trains `batch` in a process to which no more than `left` is left.
+    /// Trains `batch` in a process that can take at most `left`.
     fn train(&self, proof: &Verification, batch: u64, left: Bytes) -> anyhow::Result<Measurement> {
         let (limit, _held) = match self {
             Self::Limit => (Some(left), None),
@@ -165,8 +165,8 @@ impl MemoryLimiter {
         proof.train(batch, Mode::Real, false, limit)
     }
 
-    /// The most that the process took beside the pools; none if it did not train, or nothing says
-    /// what it took.
+    /// The most memory that the process took besides the pools; none if it did not train, or if nothing
+    /// measures its memory.
     fn overhead(&self, run: &Measurement) -> Option<Bytes> {
         if run.ending != Outcome::Trained {
             return None;

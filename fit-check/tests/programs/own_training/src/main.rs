@@ -1,4 +1,4 @@
-//! Trains a small network, as any program does that has never heard of simulated cards.
+//! Trains a small network, like any program that does not know of simulated cards.
 
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;

@@ -1,0 +1,34 @@
+//! Listens to the log of burn's tuner.
+
+use crate::tuning::Choice;
+use crate::{current_device, upstream};
+
+/// Reads the decisions of burn's tuner from its log, the only place that names them.
+struct Listener;
+
+impl log::Log for Listener {
+    fn enabled(&self, metadata: &log::Metadata) -> bool {
+        metadata.target() == upstream::TUNER_LOG
+    }
+
+    fn log(&self, record: &log::Record) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        current_device::with_current_card(|card| {
+            let line = record.args().to_string();
+            card.decided(|trials| Choice::read(&line, trials));
+        });
+    }
+
+    fn flush(&self) {}
+}
+
+/// Keeps the tuner's decisions from now on (`estimator::Simulated::choices`). burn only logs them, so this
+/// sets the process's global logger. If the process already has a logger, that one stays, and no choices are
+/// known.
+pub fn listen() {
+    if log::set_logger(&Listener).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
