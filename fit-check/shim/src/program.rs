@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
-use simulated_card::{RunReport, RunConfig, Outcome, CardState, StepDetector};
+use simulated_card::{CardState, Outcome, RunConfig, RunReport, StepDetector};
 
 use crate::HipRuntime;
 use crate::shim::{AmdDevice, Cards, install};
