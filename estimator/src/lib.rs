@@ -17,7 +17,7 @@
 //!     run.end(Phase::Forward)?;
 //!     let gradients = GradientsParams::from_grads(loss.backward(), &layer);
 //!     run.end(Phase::Backward)?;
-//!     drop(SgdConfig::new().init(&layer).step(0.1, layer, gradients));
+//!     drop(SgdConfig::new().init().step(0.1, layer, gradients));
 //!     run.end(Phase::Optimizer)
 //! });
 //! assert!(verdict.unwrap().fits());
