@@ -5,12 +5,14 @@ use estimator::Bytes;
 use crate::configurations::{self, Configuration};
 use fit_check::records::{LargestBatchRecord, Record, RecordedOutcome};
 
+use crate::random_jobs;
 use crate::text_table;
 use fit_check::comparison::PhaseFigures;
 use fit_check::measure::{DeviceKind, Mode};
 use fit_check::output::job_lines::sizes;
 use fit_check::output::terminal::grouped;
 use fit_check::output::{Table, markdown};
+use fit_check_tests::differential::Summary;
 
 /// The name of devices of this kind on the page.
 fn called(kind: DeviceKind) -> &'static str {
@@ -24,11 +26,12 @@ fn called(kind: DeviceKind) -> &'static str {
 /// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("accuracy.md");
 
-/// Writes the page from the records of steps, of configurations and of largest batches.
+/// Writes the page from the records of steps, of configurations, of largest batches and of random jobs.
 pub fn page(
     records: &[Record],
     configurations: &[Configuration],
     largest: &[LargestBatchRecord],
+    random: &[Summary],
 ) -> String {
     let of_kind = |kind| {
         records
@@ -80,6 +83,7 @@ pub fn page(
             &configurations::table(configurations, records),
         )
         .replace("{{largest_batches}}", &largest_batches(largest))
+        .replace("{{random_jobs}}", &random_jobs::tables(random))
         .replace("{{records}}", &markdown::render(&[table(records)]))
 }
 

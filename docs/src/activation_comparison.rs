@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use estimator::{Analysis, Bytes, Category, DeviceSpec, Phase, Runtime, Simulated, parallel_map};
-use model_zoo::{Input, InputSize, Request, SizeValue};
+use model_zoo::{Input, InputSize, Request};
 use serde::Deserialize;
 
 use fit_check::input_options::SizeOption;
 use fit_check::simulate_step;
-use fit_check::user_error::UserError;
 
 /// What PyTorch saves, by job. It was measured for this project on a CPU in fp32 with torch 2.15, torchvision
 /// 0.29 and transformers 5.23: forward pass and a scalar loss (cross-entropy unless `why` names another),
@@ -32,21 +31,20 @@ struct Row {
 
 impl Row {
     fn request(&self) -> anyhow::Result<Request> {
-        let image = self.image.as_deref().map(|text| {
-            Ok::<_, UserError>(match SizeOption::of(InputSize::Image).parse(text)? {
-                SizeValue::Pixels(sides) => sides,
-                SizeValue::Count(side) => [side, side],
-            })
-        });
+        let mut input = Input {
+            image: None,
+            seq: self.seq,
+            src_seq: self.src_seq,
+            classes: self.classes,
+            vocab: self.vocab,
+        };
+        if let Some(text) = &self.image {
+            let size = InputSize::Image;
+            input.set(size, SizeOption::of(size).parse(text)?)?;
+        }
         Ok(Request {
             batch: Some(self.batch),
-            input: Input {
-                image: image.transpose()?,
-                seq: self.seq,
-                src_seq: self.src_seq,
-                classes: self.classes,
-                vocab: self.vocab,
-            },
+            input,
             ..Request::default()
         })
     }

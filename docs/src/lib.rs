@@ -6,6 +6,7 @@ mod activation_comparison;
 pub mod batch_sizes;
 pub mod configurations;
 pub mod published;
+pub mod random_jobs;
 pub mod records;
 pub mod zoo;
 

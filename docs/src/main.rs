@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Parser, ValueEnum};
-use docs::{accuracy, batch_sizes, configurations, published, records, zoo};
+use docs::{accuracy, batch_sizes, configurations, published, random_jobs, records, zoo};
 
 /// Prints a page of `docs/` that holds figures
 #[derive(Debug, Parser)]
@@ -34,6 +34,7 @@ fn main() -> anyhow::Result<()> {
             &records::all()?,
             &configurations::all()?,
             &records::largest_batches()?,
+            &random_jobs::all()?,
         ),
         Page::BatchSizes => batch_sizes::page()?,
         Page::Configurations => configurations::page()?,

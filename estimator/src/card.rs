@@ -13,7 +13,9 @@ use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
 use simulated_card::set_current_card;
 pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, memory};
-pub use simulated_card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, Simulation};
+pub use simulated_card::{
+    CardSpec, DeviceSpec, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
+};
 
 use crate::Error;
 use crate::record::Recording;
@@ -46,15 +48,7 @@ impl SimulatedCard {
         // A thread reads the configuration once, when it first needs it; each card has a thread of its own.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let burn = match self.shared.spec.simulation.fused {
-            true => BurnConfig::default(),
-            // The fields of `BurnConfig` are private; this is the content of a `burn.toml`, as JSON.
-            false => {
-                serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
-                    .expect("burn knows this field")
-            }
-        };
-        *BurnConfig::storage().lock() = Some(Arc::new(burn));
+        configure_burn(self.shared.spec.simulation.fused);
         self.run(|| drop(burn::runtime_config()))
     }
 
@@ -134,6 +128,18 @@ impl SimulatedCard {
     pub(crate) fn shared(&self) -> &Arc<CardState> {
         &self.shared
     }
+}
+
+/// Sets burn's configuration for the threads that have not read it yet, regardless of any `burn.toml` and any
+/// environment variable: its defaults, with or without fusion.
+pub fn configure_burn(fused: bool) {
+    let burn = match fused {
+        true => BurnConfig::default(),
+        // The fields of `BurnConfig` are private; this is the content of a `burn.toml`, as JSON.
+        false => serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
+            .expect("burn knows this field"),
+    };
+    *BurnConfig::storage().lock() = Some(Arc::new(burn));
 }
 
 /// The service of some card, for calls into CubeCL where any service will do.

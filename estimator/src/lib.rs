@@ -53,7 +53,10 @@ mod tuned_devices;
 mod verdict;
 
 pub use analysis::{Breakdown, Categories, Category, PhaseMemory};
-pub use card::{CardSpec, DeviceSpec, KernelGroup, QueueLag, Runtime, SimulatedCard, Simulation};
+pub use card::{
+    CardSpec, DeviceSpec, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard, Simulation,
+    configure_burn,
+};
 pub use catalogue::{Gpu, Overhead, Provenance, UnknownGpu};
 pub use device::{DeviceDescription, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};

@@ -120,6 +120,7 @@ impl Run {
             step: self.step,
             roles,
             pools,
+            peak_reserved: Bytes(self.shared.budget.take_recent_peak()),
         });
         if phase == Phase::Optimizer {
             self.step += 1;

@@ -105,10 +105,10 @@ pub fn verdict(
     }
     if available.saturating_sub(required) < required / CLOSE {
         let mut lags = QueueLag::SAMPLES.into_iter().take(LAGS);
-        let refusing = lags.try_fold(true, |fit, lag| -> Result<bool, Error> {
+        let all_fit = lags.try_fold(true, |fit, lag| -> Result<bool, Error> {
             Ok(fit && fits(device.clone().with_queue_lag(lag))?)
         });
-        verdict.lag_fits = Some(refusing?);
+        verdict.lag_fits = Some(all_fit?);
     }
     Ok(verdict)
 }

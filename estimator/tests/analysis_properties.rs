@@ -75,6 +75,7 @@ fn recording(acts: &[Act]) -> Recording {
                 let roles = roles.collect();
                 recording.events.push(Event::Mark(recording.marks.len()));
                 recording.marks.push(Mark {
+                    peak_reserved: Bytes::ZERO,
                     phase: PHASES[phase],
                     step: 0,
                     roles,

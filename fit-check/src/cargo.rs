@@ -14,6 +14,7 @@ mod request;
 mod run;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub use self::cli::{Cargo, Program};
 use self::project::Project;
@@ -32,7 +33,7 @@ pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
     output::check(&raw.output)?;
     let output = raw.output.clone();
     let request = ProgramRequest::new(*raw)?;
-    interrupt::watch()?;
+    interrupt::watch(Duration::ZERO)?;
     let project = Project::find(&request)?;
     let program = build::build(&project, &request)?;
     let run_report = run::run(&program, &request)?;

@@ -17,7 +17,31 @@ pub(crate) fn command(name: &str) -> std::io::Result<Command> {
         .arg(name)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
+    end_with_parent(&mut command);
     Ok(command)
+}
+
+/// Makes the process that `command` starts end when this program does, however it ends: a process that the
+/// system kills cannot end its children itself. Only Linux can do this.
+pub(crate) fn end_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::{prctl, signal::Signal};
+        use std::os::unix::process::CommandExt;
+        let parent = nix::unistd::getpid();
+        let ask = move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // The parent may have ended before that call.
+            match nix::unistd::getppid() == parent {
+                true => Ok(()),
+                false => Err(std::io::ErrorKind::BrokenPipe.into()),
+            }
+        };
+        // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
+        unsafe { command.pre_exec(ask) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = command;
 }
 
 /// Sends `child` its task. The child runs for as long as its stdin stays open.

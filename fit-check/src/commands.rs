@@ -16,6 +16,7 @@ use model_zoo::Model;
 
 use crate::cli::{Cli, Command};
 use crate::measure;
+use crate::model_source;
 use crate::resolve::{Batch, ResolvedRequest};
 
 /// Exit status: it fits, or the command is done.
@@ -38,7 +39,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(raw) => verify::run(&raw)?,
         Command::Run(raw) => run::run(&raw)?,
         Command::Measure => {
-            measure::run_child()?;
+            measure::run_child(|name| Ok(model_source::find(name)?.0))?;
             FITS
         }
         Command::Models(raw) => models::run(&raw)?,

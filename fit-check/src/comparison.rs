@@ -77,6 +77,26 @@ impl PhaseFigures {
     pub fn reserved_near(&self, measured: Bytes) -> Bytes {
         self.range().nearest(measured)
     }
+
+    /// The most bytes reserved within the phase in this estimate; of a range, the value nearest to `measured`.
+    pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
+        nearest(self.peak_reserved_bytes, self.peak_reserved_range, measured)
+    }
+}
+
+/// The value nearest to `measured` in `range`, or `bytes` where there is no range.
+fn nearest(bytes: Option<Bytes>, range: Option<Range>, measured: Bytes) -> Option<Bytes> {
+    match range {
+        Some(range) => Some(range.nearest(measured)),
+        None => bytes,
+    }
+}
+
+/// Widens `range`, which begins as `bytes`, by `other`.
+fn widen(bytes: Option<Bytes>, range: &mut Option<Range>, other: Option<Bytes>) {
+    if let (Some(bytes), Some(other)) = (bytes, other) {
+        *range = Some(range.unwrap_or(Range::of(bytes)).with(other));
+    }
 }
 
 impl Figures {
@@ -85,19 +105,28 @@ impl Figures {
     pub fn widen(&mut self, other: &Self) {
         for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
             phase.reserved_range = Some(phase.range().with(other.reserved_bytes));
+            widen(
+                phase.peak_reserved_bytes,
+                &mut phase.peak_reserved_range,
+                other.peak_reserved_bytes,
+            );
         }
-        if let (Some(peak), Some(other)) = (self.peak_reserved_bytes, other.peak_reserved_bytes) {
-            let range = self.peak_reserved_range.unwrap_or(Range::of(peak));
-            self.peak_reserved_range = Some(range.with(other));
-        }
+        widen(
+            self.peak_reserved_bytes,
+            &mut self.peak_reserved_range,
+            other.peak_reserved_bytes,
+        );
     }
 
     /// Whether this estimate contains the bytes that `measured` reserved at the end of every phase and at its
     /// peak.
     pub fn covers_reserved(&self, measured: &Self) -> bool {
-        let phases = self
-            .zip_phases(measured)
-            .all(|(e, m)| e.reserved_near(m.reserved_bytes) == m.reserved_bytes);
+        let phases = self.zip_phases(measured).all(|(e, m)| {
+            let peak = m.peak_reserved_bytes;
+            e.reserved_near(m.reserved_bytes) == m.reserved_bytes
+                && peak
+                    .is_none_or(|peak| e.peak_reserved_near(peak).is_none_or(|near| near == peak))
+        });
         let peak = measured
             .peak_reserved_bytes
             .is_none_or(|peak| self.peak_reserved_near(peak) == Some(peak));
@@ -106,10 +135,7 @@ impl Figures {
 
     /// The most bytes reserved at any time in this estimate; of a range, the value nearest to `measured`.
     pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
-        match self.peak_reserved_range {
-            Some(range) => Some(range.nearest(measured)),
-            None => self.peak_reserved_bytes,
-        }
+        nearest(self.peak_reserved_bytes, self.peak_reserved_range, measured)
     }
 
     /// The most bytes reserved at the end of a phase in this estimate; of a range, the value nearest to
@@ -156,6 +182,13 @@ pub struct PhaseFigures {
     /// In an estimate, the range of the reserved bytes over different queue lags; none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_range: Option<Range>,
+    /// The most bytes reserved by the pools at once within the phase; in a measurement only if the driver
+    /// counts them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_reserved_bytes: Option<Bytes>,
+    /// In an estimate, the range of that figure over different queue lags; none if it was not needed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_reserved_range: Option<Range>,
     /// Bytes in use by category. The program names the category of a buffer; where it does not, the phase
     /// decides.
     pub categories: Breakdown,
@@ -169,6 +202,7 @@ struct PhaseEnd {
     roles: Roles,
     peak: Option<Bytes>,
     readings: Option<u64>,
+    peak_reserved: Option<Bytes>,
 }
 
 impl Figures {
@@ -187,6 +221,7 @@ impl Figures {
                 roles: roles(simulated, &mark.roles),
                 peak: Some(phase.peak_live_bytes),
                 readings: None,
+                peak_reserved: Some(mark.peak_reserved),
             });
         let device = overhead.map(|overhead| simulated.reserved + overhead);
         Self {
@@ -199,14 +234,18 @@ impl Figures {
     pub fn measured(run: &Measurement, sampled: &[Mark]) -> Self {
         let marks = &run.marks;
         let sampled = sampled.iter().map(|mark| mark.sampled);
-        let seen = marks.iter().zip(sampled.chain(std::iter::repeat(None)));
-        let seen = seen.map(|(mark, sampled): (&Mark, Option<Readings>)| PhaseEnd {
+        let sampled = sampled.chain(std::iter::repeat(None));
+        let peaks = run.phase_peaks.iter().copied().map(Some);
+        let peaks = peaks.chain(std::iter::repeat(None));
+        let seen = marks.iter().zip(sampled).zip(peaks);
+        let seen = seen.map(|((mark, sampled), peak_reserved)| PhaseEnd {
             phase: mark.phase,
             step: mark.step,
             pools: mark.pools,
             roles: mark.said,
             peak: sampled.map(|sampled| sampled.most),
-            readings: sampled.map(|sampled| sampled.readings),
+            readings: sampled.map(|sampled: Readings| sampled.readings),
+            peak_reserved,
         });
         Self {
             peak_reserved_bytes: run.peak_reserved,
@@ -237,6 +276,8 @@ impl Figures {
                     readings: mark.readings,
                     reserved_bytes: mark.pools.reserved,
                     reserved_range: None,
+                    peak_reserved_bytes: mark.peak_reserved,
+                    peak_reserved_range: None,
                     categories: Breakdown {
                         parameters: mark.roles.parameters,
                         gradients: mark.roles.gradients,
@@ -376,6 +417,8 @@ mod tests {
                 readings: None,
                 reserved_bytes: Bytes(reserved),
                 reserved_range: None,
+                peak_reserved_bytes: None,
+                peak_reserved_range: None,
                 categories: Breakdown::default(),
             }],
         }

@@ -14,12 +14,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use estimator::{Bytes, DeviceSpec};
+use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
 pub use self::journal::{CallPosition, Journal, Refusal, Usage};
-pub use self::program::{Ended, run};
+pub use self::program::{Ended, GRACE, run};
 pub use self::report::{CardUsage, ProgramMemoryReport};
+use crate::interrupt;
 use crate::user_error::UserError;
 
 /// The driver: `estimator/counting-driver`, compiled by `build.rs`.
@@ -43,9 +44,24 @@ const LIBDEVICE_FOLDER: &str = "nvvm/libdevice";
 /// The variable with the folders in which the system's loader looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
+/// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
+const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
+
+/// The begin of the line with the path of the journal.
+const JOURNAL_KEY: &str = "journal ";
+
 /// The memory of a card without a limit. A quarter of it, CubeCL's largest page, is more than any step asks
 /// for.
 pub const UNLIMITED: Bytes = Bytes(1 << 50);
+
+/// How a counting driver behaves besides its cards. The default is how a GPU's driver behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions {
+    /// How long each launch blocks the thread that makes it.
+    pub launch_delay: Duration,
+    /// Allocations that the driver refuses although the card has room.
+    pub refusals: Option<Refusals>,
+}
 
 /// A counting driver in a folder of its own, for the processes that load it.
 #[derive(Debug)]
@@ -55,13 +71,12 @@ pub struct CountingDriver {
 }
 
 impl CountingDriver {
-    /// A driver for cards like `cards`. Each launch blocks the thread that makes it for `launch_delay`, which
-    /// is zero except in experiments.
+    /// A driver for cards like `cards`.
     ///
     /// # Errors
     ///
     /// The system is not Linux, or the folder cannot be written.
-    pub fn new(cards: &[DeviceSpec], launch_delay: Duration) -> anyhow::Result<Self> {
+    pub fn new(cards: &[DeviceSpec], conditions: Conditions) -> anyhow::Result<Self> {
         let Some(library) = LIBRARY else {
             return Err(
                 UserError::new("CUDA's runtime can be run without a GPU only on Linux")
@@ -73,6 +88,12 @@ impl CountingDriver {
             .prefix("fit-check-")
             .tempdir()
             .context("no temporary folder for the counting CUDA driver")?;
+        let path = folder.path().to_path_buf();
+        interrupt::at_end(move || {
+            // Gone already, if the program no longer needs it.
+            let _ = std::fs::remove_dir_all(path);
+            None
+        });
         let driver = Self {
             folder,
             cards: cards.to_vec(),
@@ -84,7 +105,7 @@ impl CountingDriver {
         let toolkit = driver.path(LIBDEVICE_FOLDER);
         std::fs::create_dir_all(&toolkit)?;
         std::fs::write(toolkit.join("libdevice.10.bc"), LIBDEVICE)?;
-        std::fs::write(driver.path("config"), driver.config(launch_delay))?;
+        std::fs::write(driver.path("config"), driver.config(conditions))?;
         Ok(driver)
     }
 
@@ -93,12 +114,19 @@ impl CountingDriver {
     }
 
     /// The cards, in the format that the driver's `config.rs` reads.
-    fn config(&self, launch_delay: Duration) -> String {
+    fn config(&self, conditions: Conditions) -> String {
         let mut text = format!(
-            "journal {}\nlaunch-delay-us {}\n",
+            "{JOURNAL_KEY}{}\nlaunch-delay-us {}\n",
             self.path("journal").display(),
-            launch_delay.as_micros()
+            conditions.launch_delay.as_micros()
         );
+        if let Some(refusals) = conditions.refusals {
+            let _ = writeln!(
+                text,
+                "first-refused {}\nrefused {}",
+                refusals.first, refusals.count
+            );
+        }
         for device in &self.cards {
             let card = &device.card;
             let total = card.total.unwrap_or(UNLIMITED);
@@ -127,7 +155,7 @@ impl CountingDriver {
         if let Ok(folders) = std::env::join_paths(folders) {
             command.env(LIBRARY_PATH, folders);
         }
-        command.env("FIT_CHECK_COUNTING_DRIVER", self.path("config"));
+        command.env(VARIABLE, self.path("config"));
         if !has_libdevice() {
             command.env("CUDA_PATH", self.folder.path());
         }
@@ -158,6 +186,15 @@ impl CountingDriver {
     pub fn journal(&self) -> anyhow::Result<Journal> {
         Journal::read(&self.path("journal"))
     }
+}
+
+/// In a process on the counting driver: the length of the driver's journal in bytes.
+pub fn journal_length() -> Option<u64> {
+    let config = std::fs::read_to_string(std::env::var_os(VARIABLE)?).ok()?;
+    let journal = config
+        .lines()
+        .find_map(|line| line.strip_prefix(JOURNAL_KEY))?;
+    Some(std::fs::metadata(journal).map_or(0, |journal| journal.len()))
 }
 
 /// Whether CubeCL finds a libdevice of a CUDA toolkit.

@@ -18,8 +18,8 @@ pub struct SizeOption {
     help: &'static str,
     /// The unit that follows the number for people.
     pub unit: &'static str,
-    /// Whether the headline of a job contains it.
-    pub is_in_headline: bool,
+    /// The unit in the headline of a job, if the headline contains the size.
+    pub headline_unit: Option<&'static str>,
 }
 
 /// Every size, in the order in which people read them.
@@ -30,7 +30,7 @@ pub const SIZES: [SizeOption; 5] = [
         value_name: "SIZE",
         help: "Image size in pixels: SIZE or HEIGHTxWIDTH",
         unit: "",
-        is_in_headline: true,
+        headline_unit: Some(" px"),
     },
     SizeOption {
         size: InputSize::SrcSeq,
@@ -38,7 +38,7 @@ pub const SIZES: [SizeOption; 5] = [
         value_name: "N",
         help: "Tokens in a source sequence",
         unit: " source tokens",
-        is_in_headline: true,
+        headline_unit: Some(" source tokens"),
     },
     SizeOption {
         size: InputSize::Seq,
@@ -46,7 +46,7 @@ pub const SIZES: [SizeOption; 5] = [
         value_name: "N",
         help: "Tokens in a sequence",
         unit: " tokens",
-        is_in_headline: true,
+        headline_unit: Some(" tokens"),
     },
     SizeOption {
         size: InputSize::Classes,
@@ -54,7 +54,7 @@ pub const SIZES: [SizeOption; 5] = [
         value_name: "N",
         help: "Classes of the output",
         unit: " classes",
-        is_in_headline: false,
+        headline_unit: None,
     },
     SizeOption {
         size: InputSize::Vocab,
@@ -62,7 +62,7 @@ pub const SIZES: [SizeOption; 5] = [
         value_name: "N",
         help: "Words in the vocabulary",
         unit: " words",
-        is_in_headline: false,
+        headline_unit: None,
     },
 ];
 

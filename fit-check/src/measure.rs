@@ -55,6 +55,8 @@ pub struct Training {
     pub limit: Option<Bytes>,
     /// Whether burn's tuner knows the kernels of the step when it begins; if so, the step runs once before.
     pub tuning: Tuning,
+    /// Whether burn fuses operations, where it is built with `fusion`.
+    pub fused: bool,
 }
 
 /// How a step is run.
@@ -117,6 +119,8 @@ pub struct Mark {
     pub process: Option<Bytes>,
     /// Memory in use on the whole device, if its driver reports it.
     pub device: Option<Bytes>,
+    /// Length of the counting driver's journal in bytes, if the process is on that driver.
+    pub journal: Option<u64>,
 }
 
 /// The purpose of a buffer, as the program names it.
@@ -200,6 +204,15 @@ pub enum Outcome {
     Exited(i32),
     /// The process took longer than these seconds.
     TimedOut(u64),
+    /// The user interrupted it.
+    Interrupted,
+}
+
+impl Outcome {
+    /// Whether the process was ended before it could show anything.
+    pub fn is_cut_short(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Interrupted)
+    }
 }
 
 impl std::fmt::Display for Outcome {
@@ -211,6 +224,7 @@ impl std::fmt::Display for Outcome {
             Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
             Self::Exited(status) => write!(f, "ended with status {status}"),
             Self::TimedOut(seconds) => write!(f, "took longer than {seconds} s"),
+            Self::Interrupted => write!(f, "was interrupted"),
         }
     }
 }
@@ -224,6 +238,8 @@ pub struct Measurement {
     pub marks: Vec<Mark>,
     /// The most bytes that the process held on the device at any time, if its driver counts them.
     pub peak_reserved: Option<Bytes>,
+    /// The most bytes that the process held on the device within each phase, if its driver counts them.
+    pub phase_peaks: Vec<Bytes>,
     /// How it ended.
     pub ending: Outcome,
 }

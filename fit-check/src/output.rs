@@ -23,6 +23,7 @@ pub mod verify;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 pub use cells::{Cell, Column, Table, column};
 use clap::ValueEnum;
@@ -31,6 +32,8 @@ use serde::{Deserialize, Serialize};
 
 use self::file::File;
 use crate::cli::{self, Format};
+use crate::commands::UNKNOWN;
+use crate::interrupt;
 use crate::user_error::UserError;
 
 /// An answer that every format can show.
@@ -101,6 +104,25 @@ impl Rendered {
     pub fn write(&self, output: &cli::Output) -> anyhow::Result<()> {
         let text = self.0.get(&output.format).ok_or_else(no_html)?;
         write_text(text.clone(), output)
+    }
+
+    /// Writes this answer if Ctrl-C ends the program before it calls [`interrupt::disarm`]: what comes after
+    /// the answer takes longer than the answer did.
+    ///
+    /// # Errors
+    ///
+    /// The system does not allow to watch for Ctrl-C.
+    pub fn write_if_interrupted(self, output: &cli::Output) -> anyhow::Result<()> {
+        interrupt::watch(Duration::ZERO)?;
+        let output = output.clone();
+        interrupt::at_end(move || {
+            match self.write(&output) {
+                Ok(()) => anstream::eprintln!("interrupted: the advice is not in this answer"),
+                Err(error) => anstream::eprintln!("{}", UserError::from(error)),
+            }
+            Some(UNKNOWN)
+        });
+        Ok(())
     }
 }
 

@@ -147,7 +147,8 @@ impl LargestBatchRecord {
     }
 }
 
-fn today() -> String {
+/// The day, as `2026-11-23`.
+pub fn today() -> String {
     jiff::Timestamp::now().strftime("%F").to_string()
 }
 

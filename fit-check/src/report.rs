@@ -300,7 +300,7 @@ impl BatchRun {
     pub fn agrees(&self) -> bool {
         match self.fits {
             true => self.ending == Outcome::Trained,
-            false => !matches!(self.ending, Outcome::Trained | Outcome::TimedOut(_)),
+            false => self.ending != Outcome::Trained && !self.ending.is_cut_short(),
         }
     }
 }

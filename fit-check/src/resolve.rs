@@ -9,7 +9,7 @@ use strum::{IntoEnumIterator, VariantNames};
 use crate::cli;
 use crate::model_source::{self, AnyModel, Comparison, Origin};
 use crate::user_error::{UserError, either};
-use crate::values::{choice, memory, optional_count};
+use crate::values::{self, choice, optional_count};
 
 /// A card on which a job should fit.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl<M: Model> ResolvedRequest<M> {
             job,
             runtime,
             tuning,
-            cards: cards(&raw.cards, &raw.cards.gpu, runtime)?,
+            cards: cards(&raw.cards.gpu, raw.cards.memory.as_deref(), runtime, tuning)?,
         })
     }
 
@@ -209,25 +209,25 @@ pub fn runtime(raw: &cli::Cards) -> Result<Runtime, UserError> {
     choice("--runtime", &raw.runtime, Runtime::VARIANTS)
 }
 
-/// The cards called `names`, or one card with the memory in `raw`.
+/// The cards called `names`, or one card with the typed `memory`. burn's tuner knows what `tuning` says of them.
 ///
 /// # Errors
 ///
 /// A card is unknown or the runtime does not drive it, or both names and a memory were given.
 pub fn cards(
-    raw: &cli::Cards,
     names: &[impl AsRef<str>],
+    memory: Option<&str>,
     runtime: Runtime,
+    tuning: Tuning,
 ) -> Result<Vec<Card>, UserError> {
-    let tuning = tuning(raw)?;
-    let mut cards: Vec<Card> = match (&raw.memory, names) {
+    let mut cards: Vec<Card> = match (memory, names) {
         (Some(_), [_, ..]) => Err(
             UserError::new("--gpu and --memory exclude each other").hint(
                 "--memory is all that the job may have; --gpu knows what a card keeps for itself",
             ),
         ),
         (Some(size), []) => {
-            let memory = memory(size)?;
+            let memory = values::memory(size)?;
             let device = DeviceSpec::unlimited(runtime).with_memory(memory, Bytes::ZERO);
             Ok(vec![Card { gpu: None, device }])
         }
@@ -292,13 +292,8 @@ mod tests {
     use super::*;
 
     fn cards(gpu: &[&str], memory: Option<&str>, runtime: &str) -> Result<Vec<Card>, UserError> {
-        let raw = cli::Cards {
-            runtime: runtime.into(),
-            tuning: "cold".into(),
-            gpu: gpu.iter().map(ToString::to_string).collect(),
-            memory: memory.map(String::from),
-        };
-        super::cards(&raw, &raw.gpu, super::runtime(&raw)?)
+        let runtime = choice("--runtime", runtime, Runtime::VARIANTS)?;
+        super::cards(gpu, memory, runtime, Tuning::Cold)
     }
 
     #[test]

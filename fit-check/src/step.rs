@@ -71,7 +71,7 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
 }
 
-/// Trains `model` as `job` says, on a simulated device like `config`.
+/// Trains `model` as `job` says, on a simulated device like `device`.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
 pub fn simulate_step<M: Model + Sync>(
     model: &M,
     job: &Job,
-    config: DeviceSpec,
+    device: DeviceSpec,
 ) -> Result<Simulated, estimator::Error> {
-    training_job(model, job).simulate(job.batch as u64, config)
+    training_job(model, job).simulate(job.batch as u64, device)
 }

@@ -54,19 +54,36 @@ pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
     Ok(Duration::from_secs(count(option, text)? as u64))
 }
 
+/// The most memory that a job may have: some fifty times the largest card of the catalogue. With much more, a
+/// batch has tensors of more elements than the kernels of a small batch count, and a search takes minutes.
+const MOST_MEMORY: Bytes = Bytes(16 << 40);
+
 /// An amount of memory.
 ///
 /// # Errors
 ///
-/// The text is not an amount of memory.
+/// The text is not an amount of memory, or it is more than any device has.
 pub fn memory(text: &str) -> Result<Bytes, UserError> {
-    text.parse()
-        .map_err(|error: estimator::SizeError| error.into())
+    let memory = text.parse::<Bytes>()?;
+    match memory <= MOST_MEMORY {
+        true => Ok(memory),
+        false => Err(
+            UserError::new(format!("`{text}` is more memory than any device has")).hint(format!(
+                "the most is {MOST_MEMORY}; `fit-check estimate` says what a job needs, without any limit"
+            )),
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_at_most_what_a_device_could_have() {
+        assert_eq!(memory("16TiB").unwrap(), Bytes(16 << 40));
+        assert!(memory("17TiB").is_err() && memory("much").is_err());
+    }
 
     #[test]
     fn counts_are_whole_numbers_from_one_to_what_burn_counts_with() {

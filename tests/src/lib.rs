@@ -1,1 +1,3 @@
 //! Tests of the whole; see `tests/`.
+
+pub mod differential;

@@ -36,7 +36,8 @@ impl CardState {
     /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
     /// results by that name.
     pub fn named(spec: DeviceSpec, name: usize) -> Arc<Self> {
-        let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
+        let capacity = spec.available().map(|bytes| bytes.0);
+        let budget = MemoryBudget::refusing(capacity, spec.simulation.refusals);
         Arc::new(Self {
             spec,
             budget,

@@ -8,6 +8,7 @@ use crate::card_spec::CardSpec;
 use crate::queue_lag::QueueLag;
 use crate::record::Refusal;
 use crate::runtime::{self, Runtime};
+use crate::storage::Refusals;
 use crate::tuning::{KernelPreference, Tuning};
 
 /// A card, the runtime that drives it, and how its simulation behaves.
@@ -32,6 +33,8 @@ pub struct Simulation {
     pub preference: KernelPreference,
     /// The queue lag of the device's thread.
     pub queue_lag: QueueLag,
+    /// Requests for memory that the card refuses although it has room.
+    pub refusals: Option<Refusals>,
 }
 
 impl Default for Simulation {
@@ -41,6 +44,7 @@ impl Default for Simulation {
             tuning: Tuning::default(),
             preference: KernelPreference::default(),
             queue_lag: QueueLag::default(),
+            refusals: None,
         }
     }
 }
@@ -71,6 +75,13 @@ impl DeviceSpec {
         self.card.total = Some(total);
         self.card.overhead = overhead;
         self
+    }
+
+    /// This device, of whose memory `free` is available to the job; it has at least that much in total.
+    pub fn with_free(self, free: Bytes) -> Self {
+        // A runtime asks for the total memory of a device, whoever holds it.
+        let total = self.card.total.unwrap_or(free).max(free);
+        self.with_memory(total, total.saturating_sub(free))
     }
 
     /// This device with unlimited memory.

@@ -49,6 +49,6 @@ pub use runtime::{Runtime, RuntimeRules};
 pub use server::{memory, serve};
 pub use shaders::Shaders;
 pub use step_detector::StepDetector;
-pub use storage::MemoryBudget;
+pub use storage::{MemoryBudget, Refusals};
 pub use tuner_log::listen;
 pub use tuning::{Choice, KernelPreference, Tuning};

@@ -151,6 +151,8 @@ pub struct Mark {
     pub roles: Vec<(BufferId, Role)>,
     /// Statistics of the pools at that point.
     pub pools: Pools,
+    /// The most bytes that the pools reserved at once within the phase.
+    pub peak_reserved: Bytes,
 }
 
 /// Statistics of the pools of a card.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_server::server::IoError;
 use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUtilization};
+use serde::{Deserialize, Serialize};
 
 /// The memory budget of one card, in bytes, shared by all that allocate from the card.
 #[derive(Debug)]
@@ -16,23 +17,62 @@ pub struct MemoryBudget {
     peak: AtomicU64,
     wanted: AtomicU64,
     refusals: AtomicU64,
+    /// The most bytes reserved at once since the last call of [`Self::take_recent_peak`].
+    recent_peak: AtomicU64,
+    /// Requests that are refused although there is room.
+    refused: Option<Refusals>,
+    requests: AtomicU64,
+    /// Whether the card refuses nothing any more.
+    opened: AtomicBool,
+}
+
+/// Requests for memory that a card refuses although it has room, to test what a program makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// The number of the first of them, counted from 1.
+    pub first: u64,
+    /// How many there are from that one on.
+    pub count: u64,
+}
+
+impl Refusals {
+    fn contains(self, number: u64) -> bool {
+        number
+            .checked_sub(self.first)
+            .is_some_and(|after| after < self.count)
+    }
 }
 
 impl MemoryBudget {
     /// The budget of a card with `capacity` bytes; unlimited if `None`.
     pub fn new(capacity: Option<u64>) -> Arc<Self> {
+        Self::refusing(capacity, None)
+    }
+
+    /// The budget of a card with `capacity` bytes that also refuses the requests `refused`.
+    pub fn refusing(capacity: Option<u64>, refused: Option<Refusals>) -> Arc<Self> {
         Arc::new(Self {
             capacity: AtomicU64::new(capacity.unwrap_or(u64::MAX)),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
+            recent_peak: AtomicU64::new(0),
+            refused,
+            requests: AtomicU64::new(0),
+            opened: AtomicBool::new(false),
         })
     }
 
     /// The most bytes reserved from the card at once.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes reserved from the card at once since the last call of this function.
+    pub fn take_recent_peak(&self) -> u64 {
+        let used = self.used.load(Ordering::Relaxed);
+        self.recent_peak.swap(used, Ordering::Relaxed).max(used)
     }
 
     /// The capacity that the last refused request would have needed.
@@ -50,8 +90,9 @@ impl MemoryBudget {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Makes the memory of the card unlimited from here on.
+    /// Makes the memory of the card unlimited from here on, and refuses nothing any more.
     pub fn open(&self) {
+        self.opened.store(true, Ordering::Relaxed);
         self.extend(u64::MAX);
     }
 
@@ -62,7 +103,10 @@ impl MemoryBudget {
 
     fn take(&self, size: u64) -> Result<(), IoError> {
         let used = self.used.load(Ordering::Relaxed).saturating_add(size);
-        if used > self.capacity() {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = self.refused.is_some_and(|refused| refused.contains(number))
+            && !self.opened.load(Ordering::Relaxed);
+        if refused || used > self.capacity() {
             self.wanted.store(used, Ordering::Relaxed);
             self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(IoError::OutOfMemory {
@@ -72,6 +116,7 @@ impl MemoryBudget {
         }
         self.used.store(used, Ordering::Relaxed);
         self.peak.fetch_max(used, Ordering::Relaxed);
+        self.recent_peak.fetch_max(used, Ordering::Relaxed);
         Ok(())
     }
 

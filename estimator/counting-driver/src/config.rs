@@ -28,6 +28,11 @@ pub(crate) struct Config {
     /// How long each launch blocks the thread that makes it. Zero, except in experiments on how far a program
     /// runs ahead of that thread.
     pub launch_delay: Duration,
+    /// The number of the first allocation that the driver refuses although the card has room, counted from 1
+    /// over all cards; 0 if there is none.
+    pub first_refused: u64,
+    /// How many allocations it refuses from that one on.
+    pub refused: u64,
     /// The cards, in the order of their indices.
     pub cards: Vec<CardConfig>,
 }
@@ -80,6 +85,8 @@ impl Config {
             match key {
                 "journal" => config.journal = Some(value.into()),
                 "launch-delay-us" => config.launch_delay = Duration::from_micros(number()?),
+                "first-refused" => config.first_refused = number()?,
+                "refused" => config.refused = number()?,
                 "card" => config.cards.push(CardConfig {
                     name: value.into(),
                     granularity_bytes: 1,
@@ -112,12 +119,13 @@ mod tests {
 
     #[test]
     fn two_cards_are_read() {
-        let text = "journal /tmp/a b\nlaunch-delay-us 5\n\ncard One 1\ncompute-capability 86\n\
+        let text = "journal /tmp/a b\nlaunch-delay-us 5\nfirst-refused 7\nrefused 2\n\ncard One 1\ncompute-capability 86\n\
                     multiprocessors 82\nshared-memory-per-block 101376\ntotal-bytes 100\n\
                     taken-bytes 10\ncard Two\ngranularity-bytes 512\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(config.journal, Some("/tmp/a b".into()));
         assert_eq!(config.launch_delay, Duration::from_micros(5));
+        assert_eq!((config.first_refused, config.refused), (7, 2));
         assert_eq!(config.cards.len(), 2);
         assert_eq!(config.cards[0].name, "One 1");
         assert_eq!(config.cards[0].taken_bytes, 10);

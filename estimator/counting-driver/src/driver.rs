@@ -1,7 +1,8 @@
 //! The driver as a whole: its cards, its journal, and the card that each thread has chosen.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,10 @@ pub(crate) struct Driver {
     /// The journal of what happens on the cards.
     pub journal: Journal,
     launch_delay: Duration,
+    /// The allocations that are refused although there is room, by their numbers.
+    refused: Range<u64>,
+    /// Allocations that were requested until now.
+    requests: AtomicU64,
     /// Whether a kernel with which CubeCL probes a card was launched since a thread last waited.
     probed: AtomicBool,
 }
@@ -72,6 +77,8 @@ impl Driver {
                 .collect(),
             journal,
             launch_delay: config.launch_delay,
+            refused: config.first_refused..config.first_refused.saturating_add(config.refused),
+            requests: AtomicU64::new(0),
             probed: AtomicBool::new(false),
         })
     }
@@ -102,10 +109,14 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// The card has no room for them.
+    /// The card has no room for them, or the configuration says that this allocation is refused.
     pub fn allocate(&self, card: usize, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut memory = self.memory(card);
-        let outcome = memory.allocate(bytes);
+        let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let outcome = match self.refused.contains(&number) {
+            true => Err(OutOfMemory),
+            false => memory.allocate(bytes),
+        };
         let event = match outcome {
             Ok(_) => Event::Allocate,
             Err(OutOfMemory) => Event::Refuse,

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use estimator::{DeviceSpec, Tuning};
+use estimator::{DeviceSpec, Runtime, Tuning};
+use strum::VariantNames;
 
 use super::cli::Program;
-use crate::cli::Cards;
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
 use crate::values;
@@ -66,15 +66,9 @@ impl ProgramRequest {
     ///
     /// A value is invalid; the error has a hint.
     pub fn new(raw: Program) -> Result<Self, UserError> {
-        let cards = Cards {
-            runtime: raw.runtime,
-            // A program tunes its kernels in its first steps.
-            tuning: Tuning::Cold.to_string(),
-            gpu: raw.gpu,
-            memory: raw.memory,
-        };
-        let runtime = resolve::runtime(&cards)?;
-        let cards = resolve::cards(&cards, &cards.gpu, runtime)?;
+        let runtime = values::choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
+        // A program's first steps tune what they meet.
+        let cards = resolve::cards(&raw.gpu, raw.memory.as_deref(), runtime, Tuning::Cold)?;
         let device = match cards.first() {
             Some(card) => card.device.without_limit(),
             None => DeviceSpec::unlimited(runtime).with_tuning(Tuning::Cold),

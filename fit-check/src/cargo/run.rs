@@ -9,6 +9,7 @@ use estimator::{Outcome, RunConfig, RunReport};
 use wait_timeout::ChildExt;
 
 use super::request::ProgramRequest;
+use crate::child_process;
 use crate::interrupt;
 use crate::user_error::UserError;
 
@@ -48,7 +49,9 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
             false => Stdio::from(std::io::stderr()),
         })
     };
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    child_process::end_with_parent(&mut command);
+    let mut child = command
         .args(&request.args)
         .env(RunConfig::VARIABLE, run_config.to_text())
         .env(BURN_DEVICE.0, BURN_DEVICE.1)

@@ -1,12 +1,13 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Choice, DeviceSpec, Estimate, KernelPreference, Program, verdict};
+use estimator::{Choice, DeviceSpec, KernelPreference, Program, verdict};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
-use crate::advice::{self, Advice, Goal, advise};
+use crate::advice::{self, Goal, advise};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::interrupt;
 use crate::job_info::GpuName;
 use crate::lower_bound::{LowerBound, need_network};
 use crate::model_source::{AnyModel, Checkpoint};
@@ -88,9 +89,8 @@ pub fn answer<M: Model + Sync>(
         let verdict = verdict(&program, batch, &card.device, &estimate)?;
         verdicts.push(Verdict::new(card, &verdict));
     }
-    let advice = advice(raw, request, &estimate, &verdicts, &progress)?;
-    progress.done();
-    let refused = verdicts.iter().any(|verdict| !verdict.fits);
+    let refused = verdicts.iter().position(|verdict| !verdict.fits);
+    let trained = advice::trained(&estimate);
     let unfused = raw.layers && cfg!(feature = "fusion");
     if unfused {
         progress.at("training it without fusion, for the layers");
@@ -100,23 +100,33 @@ pub fn answer<M: Model + Sync>(
             unfused.and_then(|unfused| Ok::<_, estimator::Error>(unfused.estimate()?.layers));
         estimate.layers = unfused?;
     }
-    let report = EstimateReport {
+    let mut report = EstimateReport {
         layers_unfused: unfused,
-        offers_advice: refused && raw.advise == Advise::Auto,
-        advice,
+        offers_advice: refused.is_some() && raw.advise == Advise::Auto,
+        advice: None,
         range,
         kernels: raw.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
+    let render = |report: &EstimateReport| match raw.layers {
+        true => Rendered::report(&WithLayers(report)),
+        false => Rendered::report(report),
+    };
+    if raw.advise == Advise::Always {
+        let card = request.cards.get(refused.unwrap_or(0));
+        let card = card.ok_or_else(advice::needs_card)?;
+        progress.at("trying what would make it fit");
+        render(&report).write_if_interrupted(&raw.output)?;
+        report.advice = Some(advise(request, card, &trained, Goal::Batch)?);
+        interrupt::disarm();
+    }
+    progress.done();
     if raw.plots.any() {
         let published = request.origin.published.as_deref();
         raw.plots
             .write(&Plot::new(&report, published, &simulated))?;
     }
-    let rendered = match raw.layers {
-        true => Rendered::report(&WithLayers(&report)),
-        false => Rendered::report(&report),
-    };
+    let rendered = render(&report);
     rendered.write(&raw.output)?;
     let status = if report.fits() { FITS } else { DOES_NOT_FIT };
     cache.keep(&question, Answer { rendered, status });
@@ -149,27 +159,6 @@ fn range(
         least_bytes: live(KernelPreference::LeastMemory)?,
         most_bytes: live(KernelPreference::MostMemory)?,
     })
-}
-
-/// Changes that would make the job fit, if `raw` asks for them: on the first card on which it does not, else
-/// on the first card.
-fn advice<M: Model + Sync>(
-    raw: &cli::Estimate,
-    request: &ResolvedRequest<M>,
-    estimate: &Estimate,
-    verdicts: &[Verdict],
-    progress: &Progress,
-) -> anyhow::Result<Option<Advice>> {
-    if raw.advise != Advise::Always {
-        return Ok(None);
-    }
-    let refusing = verdicts.iter().position(|verdict| !verdict.fits);
-    let card = request.cards.get(refusing.unwrap_or(0));
-    let card = card.ok_or_else(advice::needs_card)?;
-    progress.at("trying what would make it fit");
-    let layers = advice::trained(estimate);
-    let advice = advise(request, card, &layers, Goal::Batch)?;
-    Ok(Some(advice))
 }
 
 /// The answer for weights whose network is not known.

@@ -4,9 +4,10 @@ use estimator::{Predictor, largest_batch};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::advice::{self, Advice, Goal, advise};
+use crate::advice::{self, Goal, advise};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::interrupt;
 use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::need_network;
 use crate::output::{self, Rendered};
@@ -59,37 +60,26 @@ pub fn answer<M: Model + Sync>(
         cards.push(CardBatch::new(card, &found, request.job.input.tokens()));
         layers = advice::trained(&found.next.estimate);
     }
-    let advice = advice(raw, request, &cards, &layers, &progress)?;
-    progress.done();
-    let report = MaxBatchReport {
+    // The first card on which not one sample fits, else the first card.
+    let empty = cards.iter().position(|card| card.max_batch == 0);
+    let mut report = MaxBatchReport {
         asked: JobInfo::new(request, None),
-        offers_advice: raw.advise == Advise::Auto && cards.iter().any(|card| card.max_batch == 0),
-        advice,
+        offers_advice: raw.advise == Advise::Auto && empty.is_some(),
+        advice: None,
         cards,
     };
+    if raw.advise == Advise::Always {
+        progress.at("trying what would let more samples fit");
+        Rendered::report(&report).write_if_interrupted(&raw.output)?;
+        let card = &request.cards[empty.unwrap_or(0)];
+        report.advice = Some(advise(request, card, &layers, Goal::Most)?);
+        interrupt::disarm();
+    }
+    progress.done();
     let rendered = Rendered::report(&report);
     rendered.write(&raw.output)?;
     let fits = report.cards.iter().all(|card| card.max_batch > 0);
     let status = if fits { FITS } else { DOES_NOT_FIT };
     cache.keep(&question, Answer { rendered, status });
     Ok(status)
-}
-
-/// Changes that would let more samples fit, if `raw` asks for them: on the first card on which not one fits,
-/// else on the first card.
-fn advice<M: Model + Sync>(
-    raw: &cli::MaxBatch,
-    request: &ResolvedRequest<M>,
-    cards: &[CardBatch],
-    layers: &[String],
-    progress: &Progress,
-) -> anyhow::Result<Option<Advice>> {
-    if raw.advise != Advise::Always {
-        return Ok(None);
-    }
-    let empty = cards.iter().position(|card| card.max_batch == 0);
-    progress.at("trying what would let more samples fit");
-    let card = &request.cards[empty.unwrap_or(0)];
-    let advice = advise(request, card, layers, Goal::Most)?;
-    Ok(Some(advice))
 }

@@ -1,11 +1,14 @@
 //! Runs a program through CUDA's own runtime on cards that do not exist.
 
 use std::path::Path;
-use std::time::Duration;
+
+use estimator::{Gpu, Runtime, Tuning};
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
-use crate::counting_driver::{self, CardUsage, CountingDriver, Ended, ProgramMemoryReport};
+use crate::counting_driver::{
+    self, CardUsage, Conditions, CountingDriver, Ended, ProgramMemoryReport,
+};
 use crate::job_info::{GpuName, SCHEMA};
 use crate::output::file::File;
 use crate::resolve::{self, Card};
@@ -22,17 +25,18 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         otherwise: "leave it out",
     });
     html.as_ref().map_or(Ok(()), File::check)?;
-    let timeout = Duration::from_secs(values::count("--timeout", &raw.timeout)? as u64);
+    let timeout = values::seconds("--timeout", &raw.timeout)?;
     let cards = cards(raw)?;
     let (program, arguments) = raw
         .command
         .split_first()
         .ok_or_else(|| UserError::new("run needs a program"))?;
     let specs: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
-    let driver = CountingDriver::new(&specs, Duration::ZERO)?;
-    interrupt::watch()?;
+    interrupt::watch(counting_driver::GRACE)?;
+    let driver = CountingDriver::new(&specs, Conditions::default())?;
     let program = Path::new(program);
     let ended = counting_driver::run(&driver, program, arguments, timeout)?;
+    interrupt::disarm();
     let journal = driver.journal()?;
     let used = cards.iter().enumerate().filter_map(|(index, card)| {
         let usage = journal.usage(index)?;
@@ -64,21 +68,16 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
 
 /// The named cards, in the order of their indices.
 fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
-    let cards = cli::Cards {
-        runtime: estimator::Runtime::Cuda.to_string(),
-        tuning: estimator::Tuning::Cold.to_string(),
-        gpu: raw.gpu.clone(),
-        memory: raw.memory.clone(),
-    };
     for name in &raw.gpu {
-        let gpu = estimator::Gpu::find(name)?;
-        if !gpu.is_driven_by(estimator::Runtime::Cuda) {
+        let gpu = Gpu::find(name)?;
+        if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
                 "run is for NVIDIA's cards; `fit-check gpus` lists them, `cargo fit-check` runs a program on any card",
             ));
         }
     }
-    let cards = resolve::cards(&cards, &raw.gpu, estimator::Runtime::Cuda)?;
+    let memory = raw.memory.as_deref();
+    let cards = resolve::cards(&raw.gpu, memory, Runtime::Cuda, Tuning::Cold)?;
     match cards.is_empty() {
         true => Err(UserError::new("run needs a card with a size").hint(
             "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Parser;
-use estimator::{BatchObserver, Error, Found, Gpu, Runtime, Tuning, largest_fits};
+use estimator::{BatchObserver, Error, Found, Gpu, Method, Runtime, Tuning, largest_fits};
 use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
@@ -31,9 +32,24 @@ const CLASSES: [&str; 6] = ["8GB", "12GB", "16GB", "24GB", "48GB", "80GB"];
 pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;
-    interrupt::watch()?;
-    let report = plan.run(raw.output.quiet);
-    output::write(&report, &raw.output)?;
+    interrupt::watch(Duration::ZERO)?;
+    let filling = Arc::new(Filling::new(plan, raw.output.quiet));
+    let (so_far, output) = (filling.clone(), raw.output.clone());
+    interrupt::at_end(move || {
+        let shown = show(&so_far.report(), &output);
+        Some(shown.unwrap_or_else(|error| {
+            anstream::eprintln!("{}", UserError::from(error));
+            UNKNOWN
+        }))
+    });
+    filling.run();
+    interrupt::disarm();
+    show(&filling.report(), &raw.output)
+}
+
+/// Shows the table; returns the exit status.
+fn show(report: &TableReport, output: &cli::Output) -> anyhow::Result<u8> {
+    output::write(report, output)?;
     if !report.complete {
         anstream::eprintln!("interrupted: the table is not complete");
     }
@@ -112,55 +128,69 @@ impl Plan {
         self
     }
 
-    /// Fills the table until it is complete or the user presses Ctrl-C.
-    pub fn run(&self, quiet: bool) -> TableReport {
-        let devices: Vec<_> = self.cards.iter().map(|card| card.device.clone()).collect();
-        let jobs = self.entries.iter().map(|entry| {
-            training_job(&entry.model, &entry.job)
-                .without_first_runs()
-                .until(interrupt::requested)
-        });
-        let jobs: Vec<_> = jobs.collect();
-        let observer = TableProgress::new(self, quiet);
-        let found = largest_fits(&jobs, &devices, &observer);
-        observer.progress.done();
-        let entries = self.entries.iter().zip(found);
-        let rows: Vec<_> = entries
-            .map(|(entry, found)| {
-                let cells = found.into_iter().map(|found| entry.cell(found)).collect();
-                entry.row(self.runtime, self.tuning, cells)
-            })
-            .collect();
-        let mut cells = rows.iter().flat_map(|row| &row.cells);
-        TableReport {
-            schema: SCHEMA,
-            preset: self.preset,
-            complete: !cells.any(|cell| cell.error == Some(Error::Interrupted)),
-            cards: self.cards.iter().map(Column::new).collect(),
-            rows,
-        }
+    /// Fills the table until it is complete.
+    pub fn run(self, quiet: bool) -> TableReport {
+        let filling = Filling::new(self, quiet);
+        filling.run();
+        filling.report()
     }
 }
 
-/// Shows the progress of a table.
-struct TableProgress<'a> {
-    plan: &'a Plan,
+/// A table that is being filled, and its progress.
+struct Filling {
+    plan: Plan,
     progress: Progress,
     /// The filled cells of each row, by column.
     rows: Vec<Mutex<BTreeMap<usize, BatchCell>>>,
 }
 
-impl<'a> TableProgress<'a> {
-    fn new(plan: &'a Plan, quiet: bool) -> Self {
+impl Filling {
+    fn new(plan: Plan, quiet: bool) -> Self {
+        let cells = plan.entries.len() * plan.cards.len();
         Self {
-            plan,
-            progress: Progress::new(quiet, (plan.entries.len() * plan.cards.len()) as u64),
+            progress: Progress::new(quiet, cells as u64),
             rows: plan.entries.iter().map(|_| Mutex::default()).collect(),
+            plan,
+        }
+    }
+
+    /// Fills the table until it is complete or the user presses Ctrl-C.
+    fn run(&self) {
+        let cards = self.plan.cards.iter();
+        let devices: Vec<_> = cards.map(|card| card.device.clone()).collect();
+        let jobs = self.plan.entries.iter().map(|entry| {
+            training_job(&entry.model, &entry.job)
+                .without_first_runs()
+                .until(interrupt::requested)
+        });
+        largest_fits(&jobs.collect::<Vec<_>>(), &devices, self);
+        self.progress.done();
+    }
+
+    /// The table with the cells that are filled; in the others the user interrupted.
+    fn report(&self) -> TableReport {
+        let plan = &self.plan;
+        let rows = plan.entries.iter().zip(&self.rows).map(|(entry, filled)| {
+            let filled = filled.lock().unwrap_or_else(PoisonError::into_inner);
+            let cells = (0..plan.cards.len()).map(|column| {
+                let cell = filled.get(&column).cloned();
+                cell.unwrap_or_else(|| entry.cell((Err(Error::Interrupted), Method::Simulation)))
+            });
+            entry.row(plan.runtime, plan.tuning, cells.collect())
+        });
+        let rows: Vec<_> = rows.collect();
+        let mut cells = rows.iter().flat_map(|row| &row.cells);
+        TableReport {
+            schema: SCHEMA,
+            preset: plan.preset,
+            complete: !cells.any(|cell| cell.error == Some(Error::Interrupted)),
+            cards: plan.cards.iter().map(Column::new).collect(),
+            rows,
         }
     }
 }
 
-impl BatchObserver for TableProgress<'_> {
+impl BatchObserver for Filling {
     fn begins(&self, row: usize, column: usize) {
         if !interrupt::requested() {
             let card = self.plan.cards[column].label();
@@ -172,7 +202,9 @@ impl BatchObserver for TableProgress<'_> {
     /// Shows the row if it is complete.
     fn found(&self, row: usize, column: usize, found: &Found) {
         let entry = &self.plan.entries[row];
-        let mut cells = self.rows[row].lock().expect("no cell is left half done");
+        let mut cells = self.rows[row]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         cells.insert(column, entry.cell(found.clone()));
         if cells.len() == self.plan.cards.len() && !interrupt::requested() {
             let batches = cells.values().map(|cell| match cell.in_unit(entry.unit) {
@@ -269,7 +301,9 @@ fn cards(
         .map(String::as_str)
         .chain(listed)
         .collect();
-    let mut cards = resolve::cards(&raw.cards, &named, runtime)?;
+    let memory = raw.cards.memory.as_deref();
+    let tuning = resolve::tuning(&raw.cards)?;
+    let mut cards = resolve::cards(&named, memory, runtime, tuning)?;
     if all {
         cards.extend(every_card(runtime));
     }
@@ -278,7 +312,7 @@ fn cards(
         (true, _) if raw.gpus.is_some() => Err(UserError::new("--gpus names no card")
             .hint("--gpus is `all`, or names with commas between them: rtx-3090,l4,24GB")),
         (true, Some(Preset::Lambda2020)) => Ok(preset::cards(runtime)),
-        (true, None) => resolve::cards(&raw.cards, &CLASSES, runtime),
+        (true, None) => resolve::cards(&CLASSES, memory, runtime, tuning),
     }
 }
 

@@ -13,6 +13,7 @@ use strum::VariantNames;
 
 use super::{FITS, UNKNOWN};
 use crate::cli;
+use crate::interrupt;
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
@@ -43,6 +44,7 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
     });
     record.as_deref().map(records::check).transpose()?;
     let budget = device::budget(raw)?;
+    interrupt::watch(Duration::ZERO)?;
     let proof = Verification::new(raw, budget, record, timeout)?;
     match raw.max_batch {
         true => limit::run(&proof, budget, raw),
@@ -152,6 +154,7 @@ impl Verification {
             sampled,
             limit,
             tuning: self.tuning,
+            fused: true,
         };
         let mut on_mark = |mark: &Mark| {
             self.progress.at(&format!(
@@ -163,8 +166,9 @@ impl Verification {
         };
         let mut run = self.setup.measure(training, &mut on_mark)?;
         if self.tuning == Tuning::Warm {
-            // The driver's figure includes the run in which kernels were tuned.
+            // The driver's figures include the run in which kernels were tuned, and its pages that are left.
             run.peak_reserved = None;
+            run.phase_peaks.clear();
         }
         Ok(run)
     }

@@ -34,6 +34,8 @@ struct Entry {
     moment: CallPosition,
     bytes: Bytes,
     used: Bytes,
+    /// Bytes of the journal up to the end of this line.
+    end: u64,
 }
 
 /// The position of a call.
@@ -95,12 +97,41 @@ impl Journal {
     fn parse(text: &str) -> anyhow::Result<Self> {
         // A killed process may leave an incomplete line.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut end = 0;
         let lines = whole.lines().map(|line| {
-            Entry::parse(line).with_context(|| format!("`{line}` is no line of a driver's journal"))
+            end += line.len() as u64 + 1;
+            Entry::parse(line, end)
+                .with_context(|| format!("`{line}` is no line of a driver's journal"))
         });
         Ok(Self {
             entries: lines.collect::<anyhow::Result<_>>()?,
         })
+    }
+
+    /// Allocations that processes requested.
+    pub fn requests(&self) -> u64 {
+        let requests = self.entries.iter();
+        requests
+            .filter(|entry| matches!(entry.event, Event::Allocate | Event::Refuse))
+            .count() as u64
+    }
+
+    /// The most bytes that a process held on `card` between one of the `ends` and the next, which are lengths of
+    /// the journal; the first from its beginning.
+    pub fn peaks_until(&self, card: usize, ends: impl Iterator<Item = u64>) -> Vec<Bytes> {
+        let mut entries = self.entries.iter().filter(|entry| entry.card == card);
+        let mut entry = entries.next();
+        let mut used = Bytes::ZERO;
+        ends.map(|end| {
+            let mut peak = used;
+            while let Some(here) = entry.filter(|entry| entry.end <= end) {
+                used = here.used;
+                peak = peak.max(used);
+                entry = entries.next();
+            }
+            peak
+        })
+        .collect()
     }
 
     /// The memory taken of `card`; none if no process used it.
@@ -153,7 +184,7 @@ impl Journal {
 }
 
 impl Entry {
-    fn parse(line: &str) -> Option<Self> {
+    fn parse(line: &str, end: u64) -> Option<Self> {
         let mut fields = line.split(' ');
         let event = fields.next()?.parse().ok()?;
         let mut next = || fields.next()?.parse::<u64>().ok();
@@ -169,6 +200,7 @@ impl Entry {
             },
             bytes: Bytes(next()?),
             used: Bytes(next()?),
+            end,
         })
     }
 }
@@ -190,6 +222,27 @@ mod tests {
         assert!(usage.refused.is_empty());
         assert_eq!(Journal::parse(text).unwrap().usage(2), None);
         assert!(Journal::parse("allocate 1 2\n").is_err());
+    }
+
+    #[test]
+    fn the_most_within_a_part_begins_with_what_was_there() {
+        let lines = [
+            "allocate 7 0 0 2 0 1 100 100\n",
+            "allocate 7 0 0 3 0 1 50 150\n",
+            "free 7 0 0 4 0 1 150 0\n",
+            "allocate 7 0 1 5 0 1 999 999\n",
+            "allocate 7 0 0 6 0 1 20 20\n",
+        ];
+        let journal = Journal::parse(&lines.concat()).unwrap();
+        let length = |lines: &[&str]| lines.concat().len() as u64;
+        let ends = [
+            length(&lines[..1]),
+            length(&lines[..1]),
+            length(&lines[..3]),
+            length(&lines),
+        ];
+        let peaks = journal.peaks_until(0, ends.into_iter());
+        assert_eq!(peaks, [100, 100, 150, 20].map(Bytes));
     }
 
     #[test]

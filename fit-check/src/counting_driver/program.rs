@@ -11,6 +11,7 @@ use serde::Serialize;
 use wait_timeout::ChildExt;
 
 use super::CountingDriver;
+use crate::child_process;
 use crate::interrupt;
 use crate::user_error::UserError;
 
@@ -44,7 +45,7 @@ impl std::fmt::Display for Ended {
 }
 
 /// How long a program that is asked to end may take before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -64,6 +65,7 @@ pub fn run(
     let mut command = Command::new(program);
     command.args(arguments);
     driver.apply(&mut command);
+    child_process::end_with_parent(&mut command);
     if std::io::stdin().is_terminal() {
         // The program is in a process group of its own, which may not read from the terminal.
         command.stdin(Stdio::null());

@@ -5,7 +5,7 @@ use std::io::Write;
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
-use estimator::{Bytes, DeviceDescription, Tuning, pools_of};
+use estimator::{Bytes, DeviceDescription, Tuning, configure_burn, pools_of};
 use model_zoo::{Job, Model, NoopObserver};
 
 use super::ballast::{self, Ballast};
@@ -14,15 +14,15 @@ use super::driver::Driver;
 use super::observer::DeviceObserver;
 use super::{Message, Mode, Opened, Task, Training, process};
 use crate::child_process;
-use crate::model_source::{self, AnyModel};
 use crate::step::{STEPS, training_device};
 
-/// Executes the task on stdin. The process ends when its parent does.
+/// Executes the task on stdin; `find` returns the model of the name in the task. The process ends when its
+/// parent does.
 ///
 /// # Errors
 ///
 /// The task cannot be read or executed. Failures of the device are messages on stdout instead.
-pub fn run() -> anyhow::Result<()> {
+pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow::Result<()> {
     let task: Task = child_process::task()?;
     std::panic::set_hook(Box::new(|panic| {
         send(&Message::Failed(message(panic)));
@@ -35,10 +35,12 @@ pub fn run() -> anyhow::Result<()> {
             open(name, Driver::load().as_ref());
         }
         Task::Train(name, training) => {
+            configure_burn(training.fused);
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
                 let device_memory = move || driver.as_ref()?.used(&opened.report.name);
-                train(&training, device, device_memory)?;
+                let model = find(&training.model)?;
+                train(&model, &training, device, device_memory)?;
             }
         }
         Task::Hold(name, left) => {
@@ -78,13 +80,13 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
     Some((device, opened))
 }
 
-fn train(
+fn train<M: Model + Sync>(
+    model: &M,
     training: &Training,
     mut device: Device,
     device_memory: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
-    let (model, _) = model_source::find(&training.model)?;
-    let job = training.request.resolve(&model)?;
+    let job = training.request.resolve(model)?;
     if let Err(refused) = device.configure(job.precision.float_type()) {
         send(&Message::Failed(refused.to_string()));
         return Ok(());
@@ -95,7 +97,7 @@ fn train(
     }
     let device = training_device(device, &job);
     let left = match training.tuning {
-        Tuning::Warm if cfg!(feature = "autotune") => tune(&model, &job, &device),
+        Tuning::Warm if cfg!(feature = "autotune") => tune(model, &job, &device),
         _ => Pools::default(),
     };
     let mut observer = DeviceObserver::new(
@@ -116,7 +118,7 @@ fn train(
 /// Runs the step once, so that burn's tuner knows its kernels, and frees its memory. CubeCL has pools for
 /// each thread, so the step runs on a thread of its own, and the pools of this one stay empty. Returns what
 /// the other pools still hold: burn keeps some of what a program has released until its next step.
-fn tune(model: &AnyModel, job: &Job, device: &Device) -> Pools {
+fn tune<M: Model + Sync>(model: &M, job: &Job, device: &Device) -> Pools {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let Ok(()) = model.train(job, device, STEPS, &mut NoopObserver);

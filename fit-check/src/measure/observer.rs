@@ -15,6 +15,7 @@ use model_zoo::{Observer, Phase};
 
 use super::sampler::Sampler;
 use super::{Mark, Purpose, Roles, process};
+use crate::counting_driver;
 use crate::step::estimator_phase;
 
 /// The device could not execute the step.
@@ -145,6 +146,7 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
                 .map(|sampler| sampler.take(pools.in_use)),
             process: process::memory(),
             device: (self.whole)(),
+            journal: counting_driver::journal_length(),
         });
         if phase == Phase::Optimizer {
             self.step += 1;

@@ -12,10 +12,14 @@ use super::{
 };
 use crate::child_process;
 use crate::counting_driver::CountingDriver;
+use crate::interrupt;
 use crate::user_error::UserError;
 
 /// How long a process may take to end after its last message.
 const EXIT_GRACE: Duration = Duration::from_secs(10);
+
+/// The time between two looks at whether the user interrupts.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Every device that this program can measure on.
 ///
@@ -107,12 +111,16 @@ impl Setup {
         });
         let device = self.device;
         match opened {
-            Some(opened) => Ok(Measurement {
-                device: self.described(opened),
-                marks,
-                peak_reserved: self.peak_reserved()?,
-                ending,
-            }),
+            Some(opened) => {
+                let (peak_reserved, phase_peaks) = self.peaks(&marks)?;
+                Ok(Measurement {
+                    device: self.described(opened),
+                    marks,
+                    peak_reserved,
+                    phase_peaks,
+                    ending,
+                })
+            }
             None if missing => Err(device.missing().into()),
             None => Err(UserError::new(format!(
                 "the device for --device {device} could not be opened: its process {ending}"
@@ -122,13 +130,17 @@ impl Setup {
         }
     }
 
-    /// The most bytes that the last process held on the device, if its driver counts them.
-    fn peak_reserved(&self) -> anyhow::Result<Option<Bytes>> {
+    /// The most bytes that the last process held on the device, and the most within each phase that ended at
+    /// a mark, if its driver counts them.
+    fn peaks(&self, marks: &[Mark]) -> anyhow::Result<(Option<Bytes>, Vec<Bytes>)> {
         let Some(driver) = &self.counting else {
-            return Ok(None);
+            return Ok((None, Vec::new()));
         };
-        let usage = driver.journal()?.usage(self.device.index);
-        Ok(usage.map(|usage| usage.peak_bytes))
+        let journal = driver.journal()?;
+        let card = self.device.index;
+        let peak = journal.usage(card).map(|usage| usage.peak_bytes);
+        let ends = marks.iter().filter_map(|mark| mark.journal);
+        Ok((peak, journal.peaks_until(card, ends)))
     }
 
     /// `opened`, corrected by the driver that was used: the child does not know it.
@@ -224,13 +236,16 @@ impl Process {
     fn next(&mut self) -> Result<Message, Outcome> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
-            match self.messages.recv_timeout(left) {
+            match self.messages.recv_timeout(left.min(INTERVAL)) {
+                // A terminal sends Ctrl-C to the child as well, whose end is not its own then.
+                _ if interrupt::requested() => return Err(Outcome::Interrupted),
                 // The first failure is the cause.
                 Ok(Message::Failed(what)) => {
                     self.failed.get_or_insert(what);
                 }
                 Ok(Message::Done) => self.done = true,
                 Ok(message) => return Ok(message),
+                Err(RecvTimeoutError::Timeout) if left > INTERVAL => {}
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Outcome::TimedOut(self.timeout.as_secs()));
                 }

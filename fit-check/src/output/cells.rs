@@ -110,12 +110,6 @@ impl From<String> for Cell {
     }
 }
 
-impl From<Cow<'_, str>> for Cell {
-    fn from(text: Cow<'_, str>) -> Self {
-        Self::Text(text.into())
-    }
-}
-
 impl From<u64> for Cell {
     fn from(count: u64) -> Self {
         Self::Count(count)

@@ -19,14 +19,10 @@ pub(crate) fn headline(asked: &JobInfo) -> String {
     if asked.accumulate > 1 {
         parts.push(format!("x {} accumulated", asked.accumulate));
     }
-    for option in SIZES.iter().filter(|option| option.is_in_headline) {
-        let unit = if option.size.is_image() {
-            " px"
-        } else {
-            option.unit
-        };
+    for option in &SIZES {
         let value = asked.input.get(option.size);
-        parts.extend(value.map(|value| format!("{value}{unit}")));
+        let shown = value.zip(option.headline_unit);
+        parts.extend(shown.map(|(value, unit)| format!("{value}{unit}")));
     }
     parts.push(asked.precision.to_string());
     parts.push(asked.optimizer.to_string());

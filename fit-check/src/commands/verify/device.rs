@@ -5,7 +5,7 @@ use std::time::Duration;
 use estimator::{Bytes, DeviceSpec, Gpu, Runtime};
 
 use crate::cli;
-use crate::counting_driver::CountingDriver;
+use crate::counting_driver::{Conditions, CountingDriver};
 use crate::measure::{DeviceName, Opened, Setup};
 use crate::user_error::UserError;
 use crate::values;
@@ -108,7 +108,7 @@ impl Driver {
             }
         };
         let counting = gpu
-            .map(|gpu| CountingDriver::new(&[card(gpu, budget)], Duration::ZERO))
+            .map(|gpu| CountingDriver::new(&[card(gpu, budget)], Conditions::default()))
             .transpose()?;
         let setup = Setup {
             device,

@@ -8,6 +8,7 @@ use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
 use crate::cli;
 use crate::comparison::{Errors, Figures};
+use crate::interrupt;
 use crate::measure::{Mode, Outcome};
 use crate::output;
 use crate::records::{self, Record};
@@ -47,6 +48,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         estimated.widen(&estimate(queue_lag)?);
     }
     proof.progress.done();
+    interrupt::disarm();
     let error = Errors::of(&estimated, &measured);
     let agrees = run.ending == Outcome::Trained
         && estimated.phases.len() == measured.phases.len()
@@ -70,7 +72,8 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     }
     Ok(match (&report.ending, agrees) {
         (_, true) => FITS,
-        (Outcome::Killed(_) | Outcome::Exited(_) | Outcome::TimedOut(_), _) => UNKNOWN,
+        (Outcome::Killed(_) | Outcome::Exited(_), _) => UNKNOWN,
+        (ending, _) if ending.is_cut_short() => UNKNOWN,
         _ => DOES_NOT_FIT,
     })
 }

@@ -9,6 +9,7 @@ use estimator::{Bytes, DeviceSpec, Predictor, largest_batch};
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
 use crate::cli;
+use crate::interrupt;
 use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;
 use crate::records::{self, LargestBatchRecord};
@@ -57,10 +58,9 @@ pub(super) fn run(
         },
     ];
     proof.progress.done();
+    interrupt::disarm();
     let agrees = runs.iter().all(BatchRun::agrees);
-    let unknown = runs
-        .iter()
-        .any(|run| matches!(run.ending, Outcome::TimedOut(_)));
+    let unknown = runs.iter().any(|run| run.ending.is_cut_short());
     let report = LimitReport {
         asked: proof.asked(None),
         device: proof.opened.report.clone(),
@@ -84,10 +84,7 @@ pub(super) fn run(
 
 /// A card like the device, with only `budget` of its memory free.
 fn left(proof: &Verification, budget: Bytes) -> DeviceSpec {
-    let device = proof.device();
-    // A runtime asks for the total memory of a device, whoever holds it.
-    let total = device.card.total.unwrap_or(budget).max(budget);
-    device.with_memory(total, total.saturating_sub(budget))
+    proof.device().with_free(budget)
 }
 
 /// How a process is kept from taking more memory than it should.

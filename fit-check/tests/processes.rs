@@ -1,0 +1,214 @@
+//! What the program's processes do when it is killed, interrupted, or started many times at once.
+#![cfg(target_os = "linux")]
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use wait_timeout::ChildExt;
+
+fn fit_check(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    command.args(arguments);
+    command
+}
+
+/// Whether a process with this command line runs.
+fn runs(command_line: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.into_iter().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line) == command_line
+    })
+}
+
+fn wait_until(what: &str, limit: Duration, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < limit, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn interrupt(child: &Child) {
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+}
+
+/// Kills `fit-check run` at once and later, while its program runs.
+#[test]
+fn the_program_of_run_ends_when_fit_check_is_killed() {
+    for wait in [0, 300] {
+        let mark = format!("8{:05}{wait}", std::process::id());
+        let line = format!("sleep\0{mark}\0");
+        let mut child = fit_check(&["run", "--memory", "1GiB", "--", "sleep", &mark])
+            .spawn()
+            .unwrap();
+        if wait > 0 {
+            wait_until("the program starts", Duration::from_secs(20), || {
+                runs(&line)
+            });
+            std::thread::sleep(Duration::from_millis(wait));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until("the program ends", Duration::from_secs(5), || !runs(&line));
+    }
+}
+
+/// The process that trains ends when the program that waits for it is killed.
+#[test]
+fn the_process_that_measures_ends_when_fit_check_is_killed() {
+    let mut child = fit_check(&["verify", "resnet-20", "--batch", "8", "--timeout", "599"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let program = env!("CARGO_BIN_EXE_fit-check");
+    let children = || {
+        let path = format!("/proc/{0}/task/{0}/children", child.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace()
+            .map(String::from)
+            .collect::<Vec<_>>()
+    };
+    let began = Instant::now();
+    let mut seen = Vec::new();
+    // Without a device, the program ends by itself.
+    while seen.is_empty() && began.elapsed() < Duration::from_secs(20) && alive(child.id()) {
+        seen = children();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for process in seen {
+        let executable = format!("/proc/{process}/exe");
+        wait_until("the process ends", Duration::from_secs(5), || {
+            std::fs::read_link(&executable).is_ok_and(|path| path != Path::new(program))
+                || !Path::new(&executable).exists()
+        });
+    }
+}
+
+fn alive(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !status.is_empty() && !status.contains(") Z ")
+}
+
+/// Runs the command until it says something, interrupts it, and returns its output and how long it took to
+/// end. It must not leave anything in its temporary folder.
+fn interrupted(arguments: &[&str]) -> (Output, Duration) {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut child = fit_check(arguments)
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0];
+    let mut stderr = child.stderr.take().unwrap();
+    let read = stderr.read(&mut first).unwrap();
+    assert_eq!(read, 1, "the command ended without a word");
+    let drain = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stderr.read_to_end(&mut text);
+        text
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    let began = Instant::now();
+    let ended = child.wait_timeout(Duration::from_secs(20)).unwrap();
+    let took = began.elapsed();
+    assert!(ended.is_some(), "the command goes on");
+    let mut output = child.wait_with_output().unwrap();
+    output.stderr = drain.join().unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    (output, took)
+}
+
+/// A second, and what a busy machine adds.
+const SOON: Duration = Duration::from_secs(3);
+
+#[test]
+fn an_interrupted_table_shows_what_it_has() {
+    let (output, took) = interrupted(&[
+        "table",
+        "resnet-20",
+        "nasnet-a-large",
+        "mt-dnn-large",
+        "xlm-mt-en-fr",
+        "--gpu",
+        "24GB",
+        "--format",
+        "json",
+    ]);
+    assert!(took < SOON, "{took:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["complete"], false);
+    let cell = &report["rows"][1]["cells"][0];
+    assert_eq!(cell["error"], "interrupted", "{cell}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("the table is not complete"), "{stderr}");
+}
+
+/// The answer is there before the advice is.
+#[test]
+fn interrupted_advice_leaves_the_answer() {
+    let (output, took) = interrupted(&[
+        "max-batch",
+        "bert-base",
+        "--gpu",
+        "24GB",
+        "--advise",
+        "--format",
+        "json",
+        "--no-cache",
+    ]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    // Interrupted before the answer was there, it has none.
+    if report != Value::Null {
+        assert!(report["cards"][0]["max_batch"].as_u64().unwrap() > 0);
+        assert_eq!(report["advice"], Value::Null);
+    }
+    assert!(took < SOON, "{took:?}");
+}
+
+#[test]
+fn an_interrupted_verification_ends_soon() {
+    // burn's tuner takes minutes for it on a software device; without any device there is nothing to test.
+    let list = fit_check(&["verify", "--list"]).output().unwrap();
+    if !list.status.success() {
+        assert!(std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_none());
+        return;
+    }
+    let (output, took) = interrupted(&["verify", "resnet-56"]);
+    assert!(took < SOON, "{took:?}");
+    assert_ne!(output.status.code(), Some(0));
+    assert_ne!(output.status.code(), Some(1));
+}
+
+/// Estimates in eight processes at once are those of one process after the other.
+#[test]
+fn many_processes_at_once_give_the_same_answers() {
+    let jobs = ["resnet-20", "alexnet", "dcgan", "vgg-mini", "unet"];
+    let estimate = |job: &str| {
+        let arguments = ["estimate", job, "--format", "json", "--no-cache", "--quiet"];
+        fit_check(&arguments).output().unwrap().stdout
+    };
+    let alone: Vec<_> = jobs.iter().map(|job| estimate(job)).collect();
+    std::thread::scope(|scope| {
+        for first in 0..8 {
+            let (alone, estimate) = (&alone, &estimate);
+            scope.spawn(move || {
+                for turn in 0..jobs.len() {
+                    let job = (first + turn) % jobs.len();
+                    assert_eq!(estimate(jobs[job]), alone[job], "{}", jobs[job]);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,270 @@
+//! Holds the simulated card against CUDA's own runtime, in random jobs.
+//!
+//! ```console
+//! $ cargo run --release -p fit-check-tests --features cuda --bin differential -- --seed 1 --cases 100
+//! ```
+//!
+//! A case in which the two differ is made smaller as long as they still differ, and printed as one line that
+//! repeats it. The exit status is 1 if there is one.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::{Parser, Subcommand};
+use estimator::Tuning;
+use fit_check::job_info::Burn;
+use fit_check_tests::differential::{
+    Case, CaseOutcome, Ended, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
+};
+use serde::Serialize;
+
+/// Random jobs on CUDA's own runtime with the counting driver, beside the simulated card.
+#[derive(Parser)]
+struct Arguments {
+    /// The sequence of cases
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The first case of the sequence
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many cases
+    #[arg(long, default_value_t = 100)]
+    cases: u64,
+    /// Cases at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Run every case without fusion
+    #[arg(long)]
+    unfused: bool,
+    /// Repeat one case, as printed
+    #[arg(long, value_name = "JSON")]
+    case: Option<String>,
+    /// Refuse every allocation of the case once, up to this many
+    #[arg(long, value_name = "MOST", requires = "case")]
+    refuse: Option<u64>,
+    /// Append the outcome of each case to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Append the summary of all cases to this file
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// Add what was measured to the record
+    #[arg(long, requires = "record")]
+    figures: bool,
+    /// How often a case that differs is measured again
+    #[arg(long, default_value_t = 2)]
+    again: u32,
+    /// Report a case as it was drawn
+    #[arg(long)]
+    no_shrink: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The process that trains
+    #[command(hide = true)]
+    Measure,
+}
+
+/// A line of the record.
+#[derive(Serialize)]
+struct Line<'a> {
+    seed: u64,
+    number: u64,
+    case: &'a Case,
+    /// Whether both sides agreed only when the case was measured again.
+    again: bool,
+    outcome: &'a CaseOutcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<&'a MeasuredRun>,
+}
+
+fn main() -> ExitCode {
+    fit_check::program::main(|| run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(Command::Measure) = arguments.command {
+        fit_check::measure::run_child(NetworkSpec::find)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let agree = match (&arguments.case, arguments.refuse) {
+        (None, _) => run_drawn(arguments)?,
+        (Some(case), None) => {
+            let case: Case = serde_json::from_str(case)?;
+            let Some((_, outcome)) = run_case(&case)? else {
+                anyhow::bail!("the network does not accept the request");
+            };
+            println!("{outcome:#?}");
+            outcome.agrees()
+        }
+        (Some(case), Some(most)) => refuse(&serde_json::from_str(case)?, most)?,
+    };
+    Ok(ExitCode::from(u8::from(!agree)))
+}
+
+/// Runs the cases that are drawn; returns whether both sides agree in all of them.
+fn run_drawn(arguments: &Arguments) -> anyhow::Result<bool> {
+    let next = AtomicU64::new(arguments.first);
+    let end = arguments.first + arguments.cases;
+    let summary = Mutex::new(Summary {
+        date: fit_check::records::today(),
+        burn: Burn {
+            tuning: None,
+            ..Burn::this(Tuning::Cold)
+        }
+        .switches(),
+        seed: arguments.seed,
+        numbers: (arguments.first, end),
+        ..Summary::default()
+    });
+    std::thread::scope(|scope| {
+        let worker = || -> anyhow::Result<()> {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= end {
+                    return Ok(());
+                }
+                run_one(arguments, number, &summary)?;
+            }
+        };
+        let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(worker)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join());
+        ended
+            .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<anyhow::Result<Vec<()>>>()
+    })?;
+    let summary = summary.into_inner()?;
+    print(&summary);
+    if let Some(file) = &arguments.summary {
+        append(file, &summary)?;
+    }
+    Ok(summary.differ.is_empty())
+}
+
+fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyhow::Result<()> {
+    let mut tree = draw(arguments.seed, number);
+    let drawn = |mut case: Case| {
+        case.fused &= !arguments.unfused;
+        case
+    };
+    let mut case = drawn(tree.current());
+    let Some((mut measured, mut outcome)) = run_case(&case)? else {
+        summary.lock().expect("no worker panics with it").skipped += 1;
+        return Ok(());
+    };
+    // What differs between two real runs is no difference to the simulated card.
+    let mut again = false;
+    for _ in 0..arguments.again {
+        if outcome.agrees() {
+            break;
+        }
+        if let Some((run, other)) = run_case(&case)?
+            && other.agrees()
+        {
+            (measured, outcome, again) = (run, other, true);
+        }
+    }
+    if !outcome.agrees() && !arguments.no_shrink {
+        // Each attempt takes as long as the case, so they are few.
+        for _ in 0..SHRINKS {
+            if !tree.simplify() {
+                break;
+            }
+            let smaller = drawn(tree.current());
+            match run_case(&smaller)? {
+                Some((run, other)) if !other.agrees() => {
+                    (case, measured, outcome) = (smaller, run, other);
+                }
+                _ if !tree.complicate() => break,
+                _ => {}
+            }
+        }
+    }
+    let line = Line {
+        seed: arguments.seed,
+        number,
+        case: &case,
+        again,
+        outcome: &outcome,
+        measured: arguments.figures.then_some(&measured),
+    };
+    let mut summary = summary.lock().expect("no worker panics with it");
+    summary.add(number, &case, &outcome);
+    summary.agree_again += u64::from(again);
+    if let Some(file) = &arguments.record {
+        append(file, &line)?;
+    }
+    if !outcome.agrees() {
+        println!("case {number} differs: {outcome:?}");
+        println!("  --case '{}'", serde_json::to_string(&case)?);
+    }
+    Ok(())
+}
+
+/// Appends `line` to `file`, as JSON.
+fn append(file: &Path, line: &impl Serialize) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).open(file)?;
+    Ok(writeln!(file, "{}", serde_json::to_string(line)?)?)
+}
+
+/// Runs both sides of `case`; none if the network does not accept the request.
+fn run_case(case: &Case) -> anyhow::Result<Option<(MeasuredRun, CaseOutcome)>> {
+    let Some(measured) = case.measure()? else {
+        return Ok(None);
+    };
+    let outcome = case.compare(&measured)?;
+    Ok(Some((measured, outcome)))
+}
+
+/// How many smaller cases are tried of one that differs.
+const SHRINKS: usize = 24;
+
+/// Refuses every allocation of `case` once, and then every allocation and all that follow; returns whether
+/// both sides agree about each.
+fn refuse(case: &Case, most: u64) -> anyhow::Result<bool> {
+    let mut agree = true;
+    // Requests that were refused, and those that were made good: once, and for good.
+    let mut counts = [(0, 0); 2];
+    refuse_each(case, most, |refusal| {
+        let (refused, made_good) = &mut counts[usize::from(refusal.is_for_good())];
+        *refused += 1;
+        *made_good += u64::from(refusal.outcome.real == Ended::Trained);
+        if !refusal.outcome.agrees() || !refusal.is_typed() {
+            agree = false;
+            println!("{:?}: {:?}", refusal.refusals, refusal.outcome);
+        }
+    })?;
+    for ((refused, made_good), how) in counts.into_iter().zip(["once", "for good"]) {
+        println!("{refused} requests refused {how}: {made_good} made good");
+    }
+    Ok(agree)
+}
+
+fn print(summary: &Summary) {
+    println!(
+        "{} cases: {} agree, {} with a queue lag only; {} false fits, {} false refusals; {} requests were not accepted",
+        summary.cases,
+        summary.agree,
+        summary.with_lag,
+        summary.false_fits,
+        summary.false_refusals,
+        summary.skipped
+    );
+    for (quantity, tally) in &summary.quantities {
+        println!(
+            "{quantity}: {} of {} equal, {} under, {:+.4} % to {:+.4} %",
+            tally.equal,
+            tally.phases,
+            tally.under,
+            100.0 * tally.lowest,
+            100.0 * tally.highest
+        );
+    }
+}

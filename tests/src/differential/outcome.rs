@@ -1,0 +1,364 @@
+//! Both sides of a case, and in what they differ.
+
+use std::time::Duration;
+
+use estimator::{
+    Bytes, DeviceDescription, DeviceSpec, Gpu, Program, QueueLag, Refusals, Runtime, Simulated,
+    TrainingJob,
+};
+use fit_check::comparison::Figures;
+use fit_check::counting_driver::{Conditions, CountingDriver};
+use fit_check::measure::{DeviceName, Mode, Outcome, Setup, Training};
+use fit_check::training_job;
+use model_zoo::{Job, Model};
+use serde::{Deserialize, Serialize};
+
+use super::case::{Case, CaseModel};
+
+/// How long a step may take on the real runtime.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How a side ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It trained every step.
+    Trained,
+    /// The card refused an allocation for good.
+    OutOfMemory,
+    /// It failed in another way.
+    Failed(String),
+}
+
+/// A quantity that both sides have at the end of a phase.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Allocations in use at the end of a phase.
+    #[strum(to_string = "allocations, at the end of a phase")]
+    Allocations,
+    /// Bytes in use at the end of a phase.
+    #[strum(to_string = "bytes in use, at the end of a phase")]
+    InUse,
+    /// Bytes reserved at the end of a phase.
+    #[strum(to_string = "bytes reserved, at the end of a phase")]
+    Reserved,
+    /// The most bytes reserved within a phase.
+    #[strum(to_string = "bytes reserved, the most within a phase")]
+    MostReserved,
+}
+
+/// How often the estimate of a quantity was right, and how wrong it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Phases.
+    pub phases: u32,
+    /// Phases in which both sides are equal.
+    pub equal: u32,
+    /// Phases in which the estimate is below the measurement.
+    pub under: u32,
+    /// The lowest error relative to the measurement; negative if an estimate was too low.
+    pub lowest: f64,
+    /// The highest error relative to the measurement.
+    pub highest: f64,
+}
+
+/// The outcome of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaseOutcome {
+    /// How the real runtime ended.
+    pub real: Ended,
+    /// How the simulated card ended.
+    pub simulated: Ended,
+    /// Whether the simulated card ended so with a queue lag only.
+    pub with_lag: bool,
+    /// The quantities at the ends of the phases that both sides completed.
+    pub quantities: Vec<(Quantity, Tally)>,
+}
+
+impl Tally {
+    /// Adds a pair of values.
+    pub fn add(&mut self, estimated: u64, measured: u64) {
+        self.phases += 1;
+        if estimated == measured {
+            self.equal += 1;
+            return;
+        }
+        self.under += u32::from(estimated < measured);
+        let error = (estimated as f64 - measured as f64) / (measured.max(1) as f64);
+        self.lowest = self.lowest.min(error);
+        self.highest = self.highest.max(error);
+    }
+
+    /// Adds `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.phases += other.phases;
+        self.equal += other.equal;
+        self.under += other.under;
+        self.lowest = self.lowest.min(other.lowest);
+        self.highest = self.highest.max(other.highest);
+    }
+}
+
+impl CaseOutcome {
+    /// Whether both sides ended alike, and every quantity is equal at every phase end.
+    pub fn agrees(&self) -> bool {
+        let alike = match (&self.real, &self.simulated) {
+            (Ended::Failed(_), Ended::Failed(_)) => true,
+            (real, simulated) => real == simulated,
+        };
+        alike
+            && self
+                .quantities
+                .iter()
+                .all(|(_, tally)| tally.equal == tally.phases)
+    }
+}
+
+/// What the real runtime did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasuredRun {
+    /// The device, as CubeCL's runtime describes it.
+    pub description: DeviceDescription,
+    /// Memory that was free on it when the process began.
+    pub free: Option<Bytes>,
+    /// How the step ended.
+    pub ended: Ended,
+    /// The figures of the phases that it completed.
+    pub figures: Figures,
+}
+
+/// A case whose network accepts its request.
+pub(super) struct AcceptedCase<'a> {
+    case: &'a Case,
+    model: CaseModel,
+    job: Job,
+}
+
+impl Case {
+    /// The case, if its network accepts its request.
+    pub(super) fn accepted(&self) -> anyhow::Result<Option<AcceptedCase<'_>>> {
+        let model = self.network.model()?;
+        let job = self.request.resolve(&model);
+        Ok(job
+            .ok()
+            .filter(|job| model.check(job).is_ok())
+            .map(|job| AcceptedCase {
+                case: self,
+                model,
+                job,
+            }))
+    }
+
+    /// Trains the step on the real runtime; none if the network does not accept the request.
+    ///
+    /// # Errors
+    ///
+    /// The counting driver or the child process could not be started.
+    pub fn measure(&self) -> anyhow::Result<Option<MeasuredRun>> {
+        let accepted = self.accepted()?;
+        let run = accepted.map(|case| case.measure(None).map(|(run, _)| run));
+        run.transpose()
+    }
+
+    /// Simulates the step, and compares it with `measured`.
+    ///
+    /// # Errors
+    ///
+    /// The network does not accept the request.
+    pub fn compare(&self, measured: &MeasuredRun) -> anyhow::Result<CaseOutcome> {
+        match self.accepted()? {
+            Some(case) => Ok(case.compare(measured, None)),
+            None => anyhow::bail!("the network does not accept the request"),
+        }
+    }
+}
+
+impl AcceptedCase<'_> {
+    /// The card in the catalogue, with the memory of the case.
+    fn card(&self) -> anyhow::Result<DeviceSpec> {
+        let card = Gpu::find(&self.case.gpu)?.spec(Runtime::Cuda);
+        let Some(percent) = self.case.memory_percent else {
+            return Ok(card);
+        };
+        let needed = match self.simulate(&self.program(), card.without_limit()) {
+            Ok(simulated) => simulated.reserved,
+            Err(_) => return Ok(card),
+        };
+        Ok(card.with_free(Bytes(needed.0 / 100 * u64::from(percent))))
+    }
+
+    /// Simulates the step and compares it with `measured`; the card refuses `refusals` although it has room.
+    pub(super) fn compare(
+        &self,
+        measured: &MeasuredRun,
+        refusals: Option<Refusals>,
+    ) -> CaseOutcome {
+        let mut device = measured.description.spec(Runtime::Cuda);
+        if let Some(free) = measured.free {
+            device = device.with_free(free);
+        }
+        device.simulation.refusals = refusals;
+        let program = self.program();
+        let mut simulated = SimulatedSide::of(self.simulate(&program, device.clone()));
+        // A queue lag can decide whether a step fits, and which pages it takes.
+        let mut lags = QueueLag::SAMPLES.into_iter();
+        let mut with_lag = false;
+        while !simulated.explains(measured)
+            && let Some(lag) = lags.next()
+        {
+            let other = self.simulate(&program, device.clone().with_queue_lag(lag));
+            with_lag |= simulated.add(SimulatedSide::of(other), measured);
+        }
+        CaseOutcome {
+            quantities: simulated.differences(&measured.figures),
+            real: measured.ended.clone(),
+            simulated: simulated.ended,
+            with_lag,
+        }
+    }
+
+    /// The step. burn searches only once for what it can fuse in it, whatever the queue lag.
+    fn program(&self) -> TrainingJob<'_> {
+        training_job(&self.model, &self.job)
+    }
+
+    fn simulate(
+        &self,
+        program: &TrainingJob,
+        device: DeviceSpec,
+    ) -> Result<Simulated, estimator::Error> {
+        let device = device.with_tuning(self.case.tuning);
+        let device = match self.case.fused {
+            true => device,
+            false => device.unfused(),
+        };
+        program.simulate(self.job.batch as u64, device)
+    }
+
+    /// Trains the step on the real runtime, whose driver refuses `refusals` although it has room. Also returns
+    /// how many allocations the process requested.
+    pub(super) fn measure(&self, refusals: Option<Refusals>) -> anyhow::Result<(MeasuredRun, u64)> {
+        let conditions = Conditions {
+            launch_delay: Duration::from_micros(self.case.launch_delay_us),
+            refusals,
+        };
+        let driver = CountingDriver::new(&[self.card()?], conditions)?;
+        let setup = Setup {
+            device: "cuda".parse::<DeviceName>()?,
+            timeout: TIMEOUT,
+            counting: Some(driver),
+        };
+        let training = Training {
+            model: self.case.network.text(),
+            request: self.job.request(),
+            mode: Mode::Real,
+            sampled: false,
+            limit: None,
+            tuning: self.case.tuning,
+            fused: self.case.fused,
+        };
+        let run = setup.measure(training, &mut |_| {})?;
+        let requests = match &setup.counting {
+            Some(driver) => driver.journal()?.requests(),
+            None => 0,
+        };
+        let measured = MeasuredRun {
+            figures: Figures::measured(&run, &[]),
+            ended: match run.ending {
+                Outcome::Trained => Ended::Trained,
+                Outcome::OutOfMemory(_) => Ended::OutOfMemory,
+                other => Ended::Failed(other.to_string()),
+            },
+            description: run.device.description,
+            free: run.device.free,
+        };
+        Ok((measured, requests))
+    }
+}
+
+/// What the simulated card did: how it ended, and its figures.
+struct SimulatedSide {
+    ended: Ended,
+    figures: Option<Figures>,
+}
+
+impl SimulatedSide {
+    fn of(simulated: Result<Simulated, estimator::Error>) -> Self {
+        match simulated {
+            Err(error) => Self {
+                ended: Ended::Failed(error.to_string()),
+                figures: None,
+            },
+            Ok(simulated) => {
+                let mut figures = Figures::estimated(&simulated, None);
+                let ended = match simulated.outcome() {
+                    Ok(()) => Ended::Trained,
+                    Err(_) => {
+                        // The card has no limit from the refused allocation on, so the figures of that phase
+                        // are not those of a real card.
+                        figures.phases.pop();
+                        Ended::OutOfMemory
+                    }
+                };
+                Self {
+                    ended,
+                    figures: Some(figures),
+                }
+            }
+        }
+    }
+
+    /// Whether this is how the real side ended and what it measured.
+    fn explains(&self, measured: &MeasuredRun) -> bool {
+        match (&self.ended, &self.figures) {
+            (Ended::Failed(_), _) => matches!(measured.ended, Ended::Failed(_)),
+            (ended, Some(figures)) => {
+                *ended == measured.ended && figures.covers_reserved(&measured.figures)
+            }
+            (_, None) => false,
+        }
+    }
+
+    /// Takes what `other`, a run with a queue lag, adds to what is possible; returns whether it ended as the
+    /// real side did, and this one did not.
+    fn add(&mut self, other: Self, measured: &MeasuredRun) -> bool {
+        if self.ended != measured.ended && other.ended == measured.ended {
+            *self = other;
+            return true;
+        }
+        if self.ended == other.ended
+            && let (Some(figures), Some(other)) = (&mut self.figures, &other.figures)
+        {
+            figures.widen(other);
+        }
+        false
+    }
+
+    fn differences(&self, measured: &Figures) -> Vec<(Quantity, Tally)> {
+        let Some(figures) = &self.figures else {
+            return Vec::new();
+        };
+        let mut tallies = [Tally::default(); 4];
+        for (estimated, measured) in figures.zip_phases(measured) {
+            tallies[0].add(estimated.allocations, measured.allocations);
+            tallies[1].add(estimated.live_bytes.0, measured.live_bytes.0);
+            let reserved = measured.reserved_bytes;
+            tallies[2].add(estimated.reserved_near(reserved).0, reserved.0);
+            if let Some(most) = measured.peak_reserved_bytes
+                && let Some(near) = estimated.peak_reserved_near(most)
+            {
+                tallies[3].add(near.0, most.0);
+            }
+        }
+        let quantities = [
+            Quantity::Allocations,
+            Quantity::InUse,
+            Quantity::Reserved,
+            Quantity::MostReserved,
+        ];
+        quantities.into_iter().zip(tallies).collect()
+    }
+}
