@@ -36,8 +36,10 @@ PYTHON
 
 for features in "--no-default-features" ""; do
   step "build: burn ${features:-with its default features}"
+  # The same packages and features as in `.ci/gpu_pack.sh`, so that nothing is built twice.
   # shellcheck disable=SC2086
-  cargo build --release -p fit-check $features --features fit-check/cuda
+  cargo build --release -p fit-check -p fit-check-tests $features \
+    --features fit-check/cuda,fit-check/vulkan,fit-check-tests/cuda
   program="$target/release/fit-check"
 
   step "a step on CUDA's runtime is as estimated"
@@ -48,5 +50,8 @@ for features in "--no-default-features" ""; do
 
   step "a program's peak is that of its estimate"
   peak_is_estimated "$program" resnet-20 --batch 8
+
+  step "random jobs are as estimated"
+  "$target/release/differential" --seed 5 --cases 8
 done
 step "done"

@@ -8,7 +8,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
-cargo build --release -p fit-check --features fit-check/cuda,fit-check/vulkan
+# The same packages and features as in `.ci/cuda.sh`, so that nothing is built twice.
+cargo build --release -p fit-check -p fit-check-tests \
+  --features fit-check/cuda,fit-check/vulkan,fit-check-tests/cuda
 mkdir -p .gpu/nvvm/libdevice
 xz -T0 -6 -c "${CARGO_TARGET_DIR:-target}/release/fit-check" >.gpu/fit-check.xz
 # NVIDIA's library of mathematical functions: on a GPU the kernels compute. From its Python wheel.

@@ -8,6 +8,7 @@ use std::process::Command;
 
 fn main() {
     state_versions();
+    fold_identical_functions();
     let crates = Path::new("../estimator");
     let driver = crates.join("counting-driver");
     let sources = [driver.join("src"), crates.join("card/src/launch_time.rs")];
@@ -47,6 +48,15 @@ fn main() {
         compiled.success(),
         "the counting CUDA driver does not compile"
     );
+}
+
+/// Has the linker keep one copy of functions that are compiled to the same instructions: burn's are generic over
+/// the runtime, and mostly come out alike for each. Only rust-lld is known to do that; it is rustc's own linker on
+/// this target.
+fn fold_identical_functions() {
+    if env::var("TARGET").is_ok_and(|target| target == "x86_64-unknown-linux-gnu") {
+        println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    }
 }
 
 /// Makes the versions of burn and CubeCL that are simulated, those of the lock file, `BURN_VERSION` and

@@ -17,7 +17,7 @@ use anyhow::Context;
 use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
-pub use self::journal::{CallPosition, Journal, Refusal, Usage};
+pub use self::journal::{CallPosition, Journal, JournalSpan, Refusal, Usage};
 pub use self::program::{Ended, GRACE, run};
 pub use self::report::{CardUsage, ProgramMemoryReport};
 use crate::interrupt;

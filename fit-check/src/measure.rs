@@ -22,6 +22,8 @@ use model_zoo::Request;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::counting_driver::JournalSpan;
+
 pub use child::run as run_child;
 pub use devices::{Backend, DeviceKind, DeviceName, DeviceReport, Found};
 pub use parent::{MemoryHold, Setup, list};
@@ -119,8 +121,8 @@ pub struct Mark {
     pub process: Option<Bytes>,
     /// Memory in use on the whole device, if its driver reports it.
     pub device: Option<Bytes>,
-    /// Length of the counting driver's journal in bytes, if the process is on that driver.
-    pub journal: Option<u64>,
+    /// What the counting driver's journal says of the phase, if the process is on that driver.
+    pub journal: Option<JournalSpan>,
 }
 
 /// The purpose of a buffer, as the program names it.

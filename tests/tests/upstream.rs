@@ -2,8 +2,12 @@
 //! test for each, which fails by name when burn changes it.
 #![cfg(feature = "autotune")]
 
+use std::sync::Mutex;
+
 use burn::nn::LinearConfig;
 use burn::tensor::{FloatDType, Tensor};
+use burn_cubecl::cubecl::ir::{ElemType, UIntKind};
+use burn_cubecl::cubecl::prelude::InputScalar;
 use estimator::{
     DeviceSpec, Error, Phase, Run, Runtime, Simulated, SimulatedCard, Tuning, listen, simulate,
     upstream,
@@ -58,4 +62,25 @@ fn a_thread_of_a_device_is_known_by_its_name() {
         .unwrap();
     let name = name.expect("CubeCL names its threads");
     assert!(upstream::is_device_thread(&name), "{name}");
+}
+
+#[test]
+fn an_overflow_of_a_throughput_probe_is_known_by_its_file() {
+    static FILE: Mutex<String> = Mutex::new(String::new());
+    let usual = std::panic::take_hook();
+    let here = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() != here {
+            return;
+        }
+        let file = panic.location().map(|place| place.file().to_string());
+        *FILE.lock().unwrap() = file.unwrap_or_default();
+    }));
+    // A probe passes its repetitions on like this, to a kernel with 32-bit addresses.
+    let overflow =
+        std::panic::catch_unwind(|| InputScalar::new(1_u64 << 32, ElemType::UInt(UIntKind::U32)));
+    std::panic::set_hook(usual);
+    assert!(overflow.is_err());
+    let file = FILE.lock().unwrap();
+    assert!(upstream::is_probe_overflow(&file), "{file}");
 }

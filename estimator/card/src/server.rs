@@ -2,12 +2,14 @@
 //!
 //! The file is long because `Server` is one trait, whose methods share the queue of calls.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cubecl_common::bytes::Bytes as HostBytes;
 use cubecl_common::device::{DeviceId, DeviceService, ServerUtilitiesHandle, ServiceId};
 use cubecl_common::profile::{Instant, ProfileDuration, ProfileTicks};
+use cubecl_environment::backtrace::BackTrace;
 use cubecl_environment::future::DynFut;
 use cubecl_environment::stream::StreamId;
 use cubecl_server::dry_run::LaunchMode;
@@ -117,6 +119,10 @@ pub(crate) struct CardServer {
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
     profiler: Profiler,
+    /// The streams whose allocations are buffers of a throughput probe: nothing else asks for dedicated ones.
+    probing: HashSet<StreamId>,
+    /// Buffers of throughput probes that the card refused and CubeCL has not asked about yet.
+    refused_probes: Vec<usize>,
     waiting: Vec<(StreamId, Call)>,
     /// How many calls the program is ahead of the calls that the server executes next.
     lag: usize,
@@ -175,6 +181,8 @@ impl CardServer {
             utilities: Arc::new(utilities),
             notes,
             profiler: Profiler::default(),
+            probing: HashSet::new(),
+            refused_probes: Vec::new(),
             waiting: Vec::with_capacity(2 * TOGETHER),
             lag: next_lag(queue_lag, 0, &mut random),
             random,
@@ -199,6 +207,8 @@ impl CardServer {
         self.shared = shared;
         // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
+        self.probing.clear();
+        self.refused_probes.clear();
         self.waiting.clear();
     }
 
@@ -271,6 +281,10 @@ impl CardServer {
                 }
                 Call::Mode(mode) => {
                     self.memory.mode(mode, stream);
+                    match mode {
+                        MemoryAllocationMode::Dedicated => self.probing.insert(stream),
+                        _ => self.probing.remove(&stream),
+                    };
                     let event = Event::Mode(mode.into());
                     self.shared.recorder().event(stream, event);
                 }
@@ -302,6 +316,11 @@ impl CardServer {
         let Err(error) = self.memory.allocate(memory.clone(), size, stream) else {
             return;
         };
+        if self.probing.contains(&stream) {
+            // CubeCL asks (`check`), and tunes without this probe.
+            self.refused_probes.push(memory.descriptor().id.value);
+            return;
+        }
         if self.profiler.is_running() {
             // The tuner skips a candidate that does not fit; the step itself may still fit.
             self.profiler.refused();
@@ -461,11 +480,18 @@ impl Server for CardServer {
 
     fn check(
         &mut self,
-        _handles: Vec<BufferBinding>,
+        handles: Vec<BufferBinding>,
         _stream_id: StreamId,
     ) -> Result<(), ServerError> {
         self.drain_queue();
-        Ok(())
+        let refused = std::mem::take(&mut self.refused_probes);
+        match ids(handles.iter()).any(|id| refused.contains(&id)) {
+            true => Err(ServerError::Generic {
+                reason: "no memory is left for this buffer".into(),
+                backtrace: BackTrace::capture(),
+            }),
+            false => Ok(()),
+        }
     }
 
     unsafe fn launch(

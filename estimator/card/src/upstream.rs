@@ -19,6 +19,13 @@ pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
 /// The path of the kernels with which CubeCL measures the throughput of a device: `cubecl-std` 0.11.3.
 pub const THROUGHPUT_KERNELS: &str = "cubecl_std::throughput::";
 
+/// Whether a panic in the source file `file` is that of a throughput probe whose launches take no time, since
+/// nothing runs or the card has no memory for their output: the number of repetitions no longer fits into 32
+/// bits (`InputScalar::new` of `cubecl-core` 0.11.3). CubeCL catches this panic, and tunes without the probe.
+pub fn is_probe_overflow(file: &str) -> bool {
+    file.contains("cubecl-core") && file.ends_with("src/frontend/scalar.rs")
+}
+
 /// Part of the type names of kernels that multiply with matrix units. In `cubek-matmul` 0.3.1, which
 /// convolutions use too, such kernels divide their work among planes.
 pub const MATRIX_UNITS: &str = "PlanePartitioner";

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use estimator::Bytes;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Allocations, releases and refusals, in the order in which they happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,15 @@ struct Entry {
     used: Bytes,
     /// Bytes of the journal up to the end of this line.
     end: u64,
+}
+
+/// A part of a journal, from one of its lengths in bytes to a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalSpan {
+    /// The length at its begin.
+    pub begin: u64,
+    /// The length at its end.
+    pub end: u64,
 }
 
 /// The position of a call.
@@ -116,22 +125,37 @@ impl Journal {
             .count() as u64
     }
 
-    /// The most bytes that a process held on `card` between one of the `ends` and the next, which are lengths of
-    /// the journal; the first from its beginning.
-    pub fn peaks_until(&self, card: usize, ends: impl Iterator<Item = u64>) -> Vec<Bytes> {
+    /// The most bytes that a process held on `card` within each of `spans`, which follow each other, beside what it
+    /// held when the first began.
+    pub fn peaks_within(
+        &self,
+        card: usize,
+        spans: impl IntoIterator<Item = JournalSpan>,
+    ) -> Vec<Bytes> {
         let mut entries = self.entries.iter().filter(|entry| entry.card == card);
         let mut entry = entries.next();
-        let mut used = Bytes::ZERO;
-        ends.map(|end| {
+        // What is held at `end`, and the most since the last call.
+        let mut until = |end, mut used: Bytes| {
             let mut peak = used;
             while let Some(here) = entry.filter(|entry| entry.end <= end) {
                 used = here.used;
                 peak = peak.max(used);
                 entry = entries.next();
             }
-            peak
-        })
-        .collect()
+            (used, peak)
+        };
+        let mut spans = spans.into_iter().peekable();
+        let begin = spans.peek().map_or(0, |span| span.begin);
+        let (before, _) = until(begin, Bytes::ZERO);
+        let mut used = before;
+        spans
+            .map(|span| {
+                (used, _) = until(span.begin, used);
+                let peak;
+                (used, peak) = until(span.end, used);
+                peak.saturating_sub(before)
+            })
+            .collect()
     }
 
     /// The memory taken of `card`; none if no process used it.
@@ -236,13 +260,26 @@ mod tests {
         let journal = Journal::parse(&lines.concat()).unwrap();
         let length = |lines: &[&str]| lines.concat().len() as u64;
         let ends = [
+            0,
             length(&lines[..1]),
             length(&lines[..1]),
             length(&lines[..3]),
             length(&lines),
         ];
-        let peaks = journal.peaks_until(0, ends.into_iter());
-        assert_eq!(peaks, [100, 100, 150, 20].map(Bytes));
+        let spans = |ends: &[u64]| -> Vec<JournalSpan> {
+            let pairs = ends.windows(2);
+            pairs
+                .map(|pair| JournalSpan {
+                    begin: pair[0],
+                    end: pair[1],
+                })
+                .collect()
+        };
+        let peaks = |ends: &[u64]| journal.peaks_within(0, spans(ends));
+        assert_eq!(peaks(&ends), [100, 100, 150, 20].map(Bytes));
+        // What was there before the first part does not count.
+        assert_eq!(peaks(&ends[3..]), [20].map(Bytes));
+        assert_eq!(peaks(&ends[1..]), [0, 50, 0].map(Bytes));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use model_zoo::{Observer, Phase};
 
 use super::sampler::Sampler;
 use super::{Mark, Purpose, Roles, process};
-use crate::counting_driver;
+use crate::counting_driver::{self, JournalSpan};
 use crate::step::estimator_phase;
 
 /// The device could not execute the step.
@@ -36,6 +36,8 @@ pub(super) struct DeviceObserver<F> {
     /// The tensors that the program holds at the next mark and would read: the loss, gradients, modules.
     results: Vec<BufferHandle>,
     sampler: Option<Sampler>,
+    /// Length of the counting driver's journal at the last mark, if the process is on that driver.
+    journal: Option<u64>,
     whole: Box<dyn Fn() -> Option<Bytes>>,
     on_mark: F,
 }
@@ -57,6 +59,7 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
             named: Vec::new(),
             results: Vec::new(),
             sampler: sampled.then(|| Sampler::new(device.clone())),
+            journal: counting_driver::journal_length(),
             whole: Box::new(whole),
             device,
             on_mark,
@@ -135,6 +138,10 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
         // depend on the refused buffer show the failure.
         check_written(&std::mem::take(&mut self.results)).map_err(DeviceFailed)?;
         let said = self.roles();
+        let begin = std::mem::replace(&mut self.journal, counting_driver::journal_length());
+        let journal = begin
+            .zip(self.journal)
+            .map(|(begin, end)| JournalSpan { begin, end });
         (self.on_mark)(Mark {
             phase: estimator_phase(phase),
             step: self.step,
@@ -146,7 +153,7 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
                 .map(|sampler| sampler.take(pools.in_use)),
             process: process::memory(),
             device: (self.whole)(),
-            journal: counting_driver::journal_length(),
+            journal,
         });
         if phase == Phase::Optimizer {
             self.step += 1;

@@ -139,8 +139,8 @@ impl Setup {
         let journal = driver.journal()?;
         let card = self.device.index;
         let peak = journal.usage(card).map(|usage| usage.peak_bytes);
-        let ends = marks.iter().filter_map(|mark| mark.journal);
-        Ok((peak, journal.peaks_until(card, ends)))
+        let spans = marks.iter().filter_map(|mark| mark.journal);
+        Ok((peak, journal.peaks_within(card, spans)))
     }
 
     /// `opened`, corrected by the driver that was used: the child does not know it.

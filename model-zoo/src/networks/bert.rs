@@ -1,5 +1,8 @@
 //! BERT with two training steps: fine-tuning of a classifier, and pre-training. See `variants` for
 //! paper, reference and differences.
+//!
+//! The file is long because a network is one file: its modules, its two training steps and its published
+//! sizes.
 
 use burn::module::{Module, Param};
 use burn::nn::activation::ActivationConfig;

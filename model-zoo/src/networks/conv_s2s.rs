@@ -1,5 +1,7 @@
 //! ConvS2S, convolutional sequence to sequence learning. See `variants` for paper, reference and
 //! differences.
+//!
+//! The file is long because a network is one file: its modules, its training step and its published sizes.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer};

@@ -1,4 +1,6 @@
 //! ELMo's bidirectional language model. See `variants` for paper, reference and differences.
+//!
+//! The file is long because a network is one file: its modules, its training step and its published sizes.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,7 @@
 //! Pix2PixHD: photographs from label maps. See `variants` for paper, reference and differences.
+//!
+//! The file is long because its training step trains two models with three kinds of losses, and its published
+//! sizes are in the same file.
 
 mod discriminator;
 mod generator;

@@ -1,5 +1,8 @@
 //! Transformer-XL, base and large, on WikiText-103. See `variants` for paper, reference and
 //! differences.
+//!
+//! The file is long because a network is one file: its modules, its training step with memory, and its
+//! published sizes.
 
 use std::cell::RefCell;
 

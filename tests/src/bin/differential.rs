@@ -20,7 +20,7 @@ use fit_check::job_info::Burn;
 use fit_check_tests::differential::{
     Case, CaseOutcome, Ended, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Random jobs on CUDA's own runtime with the counting driver, beside the simulated card.
 #[derive(Parser)]
@@ -52,6 +52,9 @@ struct Arguments {
     /// Append the summary of all cases to this file
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
+    /// Run nothing: summarize the outcomes in this file, a record of one run, even of one that was stopped
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["case", "record"])]
+    summarize: Option<PathBuf>,
     /// Add what was measured to the record
     #[arg(long, requires = "record")]
     figures: bool,
@@ -73,16 +76,18 @@ enum Command {
 }
 
 /// A line of the record.
-#[derive(Serialize)]
-struct Line<'a> {
+#[derive(Serialize, Deserialize)]
+struct Line {
+    /// burn's switches, as `fusion on, autotune on`.
+    burn: String,
     seed: u64,
     number: u64,
-    case: &'a Case,
+    case: Case,
     /// Whether both sides agreed only when the case was measured again.
     again: bool,
-    outcome: &'a CaseOutcome,
+    outcome: CaseOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<&'a MeasuredRun>,
+    measured: Option<MeasuredRun>,
 }
 
 fn main() -> ExitCode {
@@ -95,7 +100,17 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let agree = match (&arguments.case, arguments.refuse) {
-        (None, _) => run_drawn(arguments)?,
+        (None, _) => {
+            let summary = match &arguments.summarize {
+                Some(record) => summarize(record)?,
+                None => run_drawn(arguments)?,
+            };
+            print(&summary);
+            if let Some(file) = &arguments.summary {
+                append(file, &summary)?;
+            }
+            summary.differ.is_empty()
+        }
         (Some(case), None) => {
             let case: Case = serde_json::from_str(case)?;
             let Some((_, outcome)) = run_case(&case)? else {
@@ -109,17 +124,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!agree)))
 }
 
-/// Runs the cases that are drawn; returns whether both sides agree in all of them.
-fn run_drawn(arguments: &Arguments) -> anyhow::Result<bool> {
+/// Runs the cases that are drawn.
+fn run_drawn(arguments: &Arguments) -> anyhow::Result<Summary> {
     let next = AtomicU64::new(arguments.first);
     let end = arguments.first + arguments.cases;
     let summary = Mutex::new(Summary {
         date: fit_check::records::today(),
-        burn: Burn {
-            tuning: None,
-            ..Burn::this(Tuning::Cold)
-        }
-        .switches(),
+        burn: switches(),
         seed: arguments.seed,
         numbers: (arguments.first, end),
         ..Summary::default()
@@ -140,12 +151,38 @@ fn run_drawn(arguments: &Arguments) -> anyhow::Result<bool> {
             .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<anyhow::Result<Vec<()>>>()
     })?;
-    let summary = summary.into_inner()?;
-    print(&summary);
-    if let Some(file) = &arguments.summary {
-        append(file, &summary)?;
+    Ok(summary.into_inner()?)
+}
+
+/// The outcomes in `record`, which one run wrote.
+fn summarize(record: &Path) -> anyhow::Result<Summary> {
+    let text = std::fs::read_to_string(record)?;
+    let lines = text.lines().map(serde_json::from_str);
+    let lines: Vec<Line> = lines.collect::<Result<_, _>>()?;
+    let Some(first) = lines.first() else {
+        anyhow::bail!("{} has no outcomes", record.display());
+    };
+    if let Some(other) = lines
+        .iter()
+        .find(|line| (&line.burn, line.seed) != (&first.burn, first.seed))
+    {
+        anyhow::bail!("case {} is of another run", other.number);
     }
-    Ok(summary.differ.is_empty())
+    let numbers = lines.iter().map(|line| line.number);
+    let mut summary = Summary {
+        date: fit_check::records::today(),
+        burn: first.burn.clone(),
+        seed: first.seed,
+        numbers: (
+            numbers.clone().min().unwrap_or(0),
+            numbers.max().map_or(0, |last| last + 1),
+        ),
+        ..Summary::default()
+    };
+    for line in &lines {
+        summary.add(line.number, &line.case, &line.outcome, line.again);
+    }
+    Ok(summary)
 }
 
 fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyhow::Result<()> {
@@ -188,24 +225,33 @@ fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyh
         }
     }
     let line = Line {
+        burn: switches(),
         seed: arguments.seed,
         number,
-        case: &case,
+        case,
         again,
-        outcome: &outcome,
-        measured: arguments.figures.then_some(&measured),
+        outcome,
+        measured: arguments.figures.then_some(measured),
     };
     let mut summary = summary.lock().expect("no worker panics with it");
-    summary.add(number, &case, &outcome);
-    summary.agree_again += u64::from(again);
+    summary.add(number, &line.case, &line.outcome, again);
     if let Some(file) = &arguments.record {
         append(file, &line)?;
     }
-    if !outcome.agrees() {
-        println!("case {number} differs: {outcome:?}");
-        println!("  --case '{}'", serde_json::to_string(&case)?);
+    if !line.outcome.agrees() {
+        println!("case {number} differs: {:?}", line.outcome);
+        println!("  --case '{}'", serde_json::to_string(&line.case)?);
     }
     Ok(())
+}
+
+/// burn's switches in this build, as `fusion on, autotune on`.
+fn switches() -> String {
+    let burn = Burn {
+        tuning: None,
+        ..Burn::this(Tuning::Cold)
+    };
+    burn.switches()
 }
 
 /// Appends `line` to `file`, as JSON.

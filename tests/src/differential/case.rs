@@ -1,4 +1,6 @@
 //! A random job on a random card.
+//!
+//! The file is long because each kind of network, request and layer has its own range of values.
 
 use estimator::{Gpu, Runtime, Tuning};
 use fit_check::model_source::{self, AnyModel};

@@ -1,4 +1,6 @@
 //! The layers of random networks.
+//!
+//! The file is long because each of burn's layers appears as a specification, a module, and a call.
 
 use burn::module::Module;
 use burn::nn::activation::{Activation, ActivationConfig};

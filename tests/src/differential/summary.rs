@@ -47,9 +47,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Adds the outcome of the case with this number.
-    pub fn add(&mut self, number: u64, case: &Case, outcome: &CaseOutcome) {
+    /// Adds the outcome of the case with this number; `again` if both sides agreed only when it was measured
+    /// again.
+    pub fn add(&mut self, number: u64, case: &Case, outcome: &CaseOutcome, again: bool) {
         self.cases += 1;
+        self.agree_again += u64::from(again);
         self.random += u64::from(case.network.is_random());
         self.limited += u64::from(case.memory_percent.is_some());
         *match outcome.real {
