@@ -75,7 +75,7 @@ size = os.path.getsize(PROGRAM) / 1e6
 print(f"""# Performance
 
 Made by `.ci/performance.py` on {datetime.date.today()}: the program that the README builds, whole
-processes, the median of three runs each (the zoo and the preset: one). {os.cpu_count()} cores; when it began,
+processes, the median of three runs each (the zoo and the preset: one). {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores; when it began,
 {load:.1f} processes were running or waiting for a core, so *time* may be longer than on an idle machine;
 *processor* is the time that the process had of all cores. *memory* is the peak resident set. burn
 {burn['version']}: {switches}. The program has {size:.0f} MB. Nothing is in the cache, but where that is said.

@@ -50,6 +50,9 @@ const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
 /// The begin of the line with the path of the journal.
 const JOURNAL_KEY: &str = "journal ";
 
+/// The begin of the line with the path of a file: the bytes that every card has room for beyond its memory.
+const EXTRA_ROOM_KEY: &str = "extra-room ";
+
 /// The memory of a card without a limit. A quarter of it, CubeCL's largest page, is more than any step asks
 /// for.
 pub const UNLIMITED: Bytes = Bytes(1 << 50);
@@ -116,8 +119,9 @@ impl CountingDriver {
     /// The cards, in the format that the driver's `config.rs` reads.
     fn config(&self, conditions: Conditions) -> String {
         let mut text = format!(
-            "{JOURNAL_KEY}{}\nlaunch-delay-us {}\n",
+            "{JOURNAL_KEY}{}\n{EXTRA_ROOM_KEY}{}\nlaunch-delay-us {}\n",
             self.path("journal").display(),
+            self.path("extra-room").display(),
             conditions.launch_delay.as_micros()
         );
         if let Some(refusals) = conditions.refusals {
@@ -166,16 +170,21 @@ impl CountingDriver {
         self.cards.get(card)?.available()
     }
 
-    /// Begins a new journal.
+    /// Forgets earlier processes: begins a new journal.
     ///
     /// # Errors
     ///
-    /// The journal of earlier processes cannot be removed.
+    /// What they left cannot be removed.
     pub fn forget(&self) -> anyhow::Result<()> {
-        match std::fs::remove_file(self.path("journal")) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
+        for left in ["journal", "extra-room"] {
+            match std::fs::remove_file(self.path(left)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// The events on its cards until now.
@@ -190,11 +199,52 @@ impl CountingDriver {
 
 /// In a process on the counting driver: the length of the driver's journal in bytes.
 pub fn journal_length() -> Option<u64> {
-    let config = std::fs::read_to_string(std::env::var_os(VARIABLE)?).ok()?;
-    let journal = config
-        .lines()
-        .find_map(|line| line.strip_prefix(JOURNAL_KEY))?;
+    let journal = configured(JOURNAL_KEY)?;
     Some(std::fs::metadata(journal).map_or(0, |journal| journal.len()))
+}
+
+/// In a process on the counting driver: its cards are never full until this is dropped. What the process holds
+/// then counts no more.
+#[derive(Debug)]
+pub struct LiftedLimit {
+    /// The file with the bytes that every card has room for beyond its memory.
+    extra_room: PathBuf,
+    journal: PathBuf,
+    card: usize,
+}
+
+impl LiftedLimit {
+    /// Lifts the limit of the process's only card, the one with this index; none if the process is on another
+    /// driver.
+    pub fn new(card: usize) -> Option<Self> {
+        let lifted = Self {
+            extra_room: configured(EXTRA_ROOM_KEY)?,
+            journal: configured(JOURNAL_KEY)?,
+            card,
+        };
+        lifted.write(Bytes(u64::MAX));
+        Some(lifted)
+    }
+
+    fn write(&self, extra: Bytes) {
+        // A card that stays full refuses memory, which is reported.
+        let _ = std::fs::write(&self.extra_room, extra.0.to_string());
+    }
+}
+
+impl Drop for LiftedLimit {
+    fn drop(&mut self) {
+        let journal = Journal::read(&self.journal).unwrap_or_default();
+        let held = journal.usage(self.card).map(|usage| usage.end_bytes);
+        self.write(held.unwrap_or_default());
+    }
+}
+
+/// The path in the line of this process's configuration that begins with `key`.
+fn configured(key: &str) -> Option<PathBuf> {
+    let config = std::fs::read_to_string(std::env::var_os(VARIABLE)?).ok()?;
+    let path = config.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(path.into())
 }
 
 /// Whether CubeCL finds a libdevice of a CUDA toolkit.

@@ -9,6 +9,7 @@ mod child;
 mod devices;
 mod driver;
 mod observer;
+mod panics;
 mod parent;
 mod process;
 mod sampler;

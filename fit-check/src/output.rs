@@ -106,7 +106,7 @@ impl Rendered {
         write_text(text.clone(), output)
     }
 
-    /// Writes this answer if Ctrl-C ends the program before it calls [`interrupt::disarm`]: what comes after
+    /// Writes this answer if Ctrl-C ends the program before it calls `interrupt::disarm`: what comes after
     /// the answer takes longer than the answer did.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ struct Line {
 }
 
 /// The cases in `data/differential.jsonl` are random networks: networks of the zoo take too long without
-/// optimization. Those of burn's default features are of `--seed 4`, those of the plain configuration of
+/// optimization. Those of burn's default features are of `--seed 6`, those of the plain configuration of
 /// `--seed 3`; both were run with `--no-shrink`.
 #[cfg(any(
     all(feature = "fusion", feature = "autotune"),

@@ -2,12 +2,18 @@
 //! test for each, which fails by name when burn changes it.
 #![cfg(feature = "autotune")]
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use burn::nn::LinearConfig;
 use burn::tensor::{FloatDType, Tensor};
-use burn_cubecl::cubecl::ir::{ElemType, UIntKind};
+use burn_cubecl::cubecl::ir::{ElemType, MemoryDeviceProperties, UIntKind};
 use burn_cubecl::cubecl::prelude::InputScalar;
+use cubecl_server::logging::ServerLogger;
+use cubecl_server::memory_management::{
+    Claim, ErrorGraph, ManagedMemoryHandle, MemoryConfiguration, MemoryManagement,
+    MemoryManagementOptions,
+};
+use cubecl_server::storage::BytesStorage;
 use estimator::{
     DeviceSpec, Error, Phase, Run, Runtime, Simulated, SimulatedCard, Tuning, listen, simulate,
     upstream,
@@ -83,4 +89,23 @@ fn an_overflow_of_a_throughput_probe_is_known_by_its_file() {
     assert!(overflow.is_err());
     let file = FILE.lock().unwrap();
     assert!(upstream::is_probe_overflow(&file), "{file}");
+}
+
+#[test]
+fn a_buffer_without_memory_is_known_by_its_error() {
+    let mut memory = MemoryManagement::from_configuration(
+        BytesStorage::default(),
+        &MemoryDeviceProperties::new(1 << 20, 32),
+        MemoryConfiguration::default(),
+        Arc::new(ServerLogger::default()),
+        MemoryManagementOptions::new("test"),
+    );
+    let never = ManagedMemoryHandle::new();
+    let claim = Claim::Unallocated(never.descriptor().id);
+    let asked = memory.get_resource(never.binding(), None, None).err();
+    let asked = asked.expect("no memory was reserved for it").to_string();
+    assert!(upstream::is_unallocated(&asked), "{asked}");
+    let reported = ErrorGraph::default().reports([claim].into_iter()).err();
+    let reported = reported.expect("nothing was written to it").to_string();
+    assert!(upstream::is_unallocated(&reported), "{reported}");
 }

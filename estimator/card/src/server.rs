@@ -282,7 +282,10 @@ impl CardServer {
                 Call::Mode(mode) => {
                     self.memory.mode(mode, stream);
                     match mode {
-                        MemoryAllocationMode::Dedicated => self.probing.insert(stream),
+                        MemoryAllocationMode::Dedicated => {
+                            self.tunes();
+                            self.probing.insert(stream)
+                        }
                         _ => self.probing.remove(&stream),
                     };
                     let event = Event::Mode(mode.into());
@@ -294,6 +297,15 @@ impl CardServer {
             if std::mem::replace(&mut refusals, refused) != refused {
                 suspects = Suspects::All;
             }
+        }
+    }
+
+    /// Notes that burn tunes a kernel in this run, or probes the card for that.
+    fn tunes(&self) {
+        self.shared.tuned.store(true, Ordering::Relaxed);
+        if self.shared.spec.simulation.tuning == Tuning::Warm {
+            // The program runs again after this run, so the candidates need no limit in it.
+            self.shared.budget.open();
         }
     }
 
@@ -540,11 +552,7 @@ impl Server for CardServer {
 
     fn start_profile(&mut self, _stream_id: StreamId) -> Result<ProfilingToken, ServerError> {
         self.drain_queue();
-        self.shared.tuned.store(true, Ordering::Relaxed);
-        if self.shared.spec.simulation.tuning == Tuning::Warm {
-            // The program runs again after this run, so the candidates need no limit in it.
-            self.shared.budget.open();
-        }
+        self.tunes();
         let token = self.profiler.start();
         self.shared.watched(self.profiler.open());
         Ok(token)

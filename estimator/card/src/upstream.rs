@@ -26,6 +26,13 @@ pub fn is_probe_overflow(file: &str) -> bool {
     file.contains("cubecl-core") && file.ends_with("src/frontend/scalar.rs")
 }
 
+/// Whether `error` is that of a buffer for which the card had no memory: `cubecl-server` 0.11.3 logs the refused
+/// allocation, and whoever asks for the buffer later hears this alone (`memory_manage.rs`, `error_graph.rs`).
+pub fn is_unallocated(error: &str) -> bool {
+    error.contains("Memory location was never initialized")
+        || error.contains("was never allocated: the reservation behind it failed")
+}
+
 /// Part of the type names of kernels that multiply with matrix units. In `cubek-matmul` 0.3.1, which
 /// convolutions use too, such kernels divide their work among planes.
 pub const MATRIX_UNITS: &str = "PlanePartitioner";

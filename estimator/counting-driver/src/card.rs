@@ -44,11 +44,12 @@ impl CardMemory {
         }
     }
 
-    /// Allocates `bytes`, which must not be zero, and returns the address.
-    pub fn allocate(&mut self, bytes: u64) -> Result<u64, OutOfMemory> {
+    /// Allocates `bytes`, which must not be zero, and returns the address. If the card is
+    /// full, `extra` says for how many bytes beyond its memory it has room.
+    pub fn allocate(&mut self, bytes: u64, extra: impl Fn() -> u64) -> Result<u64, OutOfMemory> {
         let counted = bytes
             .checked_next_multiple_of(self.granularity)
-            .filter(|counted| *counted <= self.free())
+            .filter(|counted| *counted <= self.free() || *counted <= self.room(extra()))
             .ok_or(OutOfMemory)?;
         let address = self.next;
         self.next += counted.next_multiple_of(ALIGNMENT);
@@ -72,8 +73,15 @@ impl CardMemory {
 
     /// Bytes that can still be allocated.
     pub fn free(&self) -> u64 {
+        self.room(0)
+    }
+
+    /// Bytes that can still be allocated on a card with so much `extra` memory.
+    fn room(&self, extra: u64) -> u64 {
         self.total
             .saturating_sub(self.taken)
+            .saturating_add(extra)
+            .min(CARD_SPAN - 1)
             .saturating_sub(self.used)
     }
 
@@ -105,22 +113,32 @@ mod tests {
     #[test]
     fn a_full_card_refuses_and_a_freed_one_does_not() {
         let mut memory = memory(1);
-        let first = memory.allocate(900).unwrap();
+        let first = memory.allocate(900, || 0).unwrap();
         assert_eq!(CardMemory::card_of(first), Some(1));
         assert_eq!((memory.used(), memory.free()), (900, 0));
-        assert_eq!(memory.allocate(1), Err(OutOfMemory));
+        assert_eq!(memory.allocate(1, || 0), Err(OutOfMemory));
         assert_eq!(memory.release(first), Some(900));
         assert_eq!(memory.release(first), None);
-        let second = memory.allocate(900).unwrap();
+        let second = memory.allocate(900, || 0).unwrap();
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_card_has_extra_room() {
+        let mut memory = memory(1);
+        memory.allocate(5000, || u64::MAX).unwrap();
+        assert_eq!((memory.used(), memory.free()), (5000, 0));
+        assert_eq!(memory.allocate(101, || 4200), Err(OutOfMemory));
+        memory.allocate(100, || 4200).unwrap();
+        assert_eq!(memory.allocate(u64::MAX, || u64::MAX), Err(OutOfMemory));
     }
 
     #[test]
     fn allocations_are_rounded_to_the_granularity() {
         let mut memory = memory(512);
-        memory.allocate(1).unwrap();
+        memory.allocate(1, || 0).unwrap();
         assert_eq!(memory.used(), 512);
-        assert_eq!(memory.allocate(1), Err(OutOfMemory));
-        assert_eq!(memory.allocate(u64::MAX), Err(OutOfMemory));
+        assert_eq!(memory.allocate(1, || 0), Err(OutOfMemory));
+        assert_eq!(memory.allocate(u64::MAX, || 0), Err(OutOfMemory));
     }
 }

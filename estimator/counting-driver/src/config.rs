@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! journal /tmp/run/journal
+//! extra-room /tmp/run/extra-room
 //! card NVIDIA GeForce RTX 3090
 //! compute-capability 86
 //! multiprocessors 82
@@ -25,6 +26,9 @@ pub(crate) const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
 pub(crate) struct Config {
     /// The path of the journal; without one, the driver writes no journal.
     pub journal: Option<PathBuf>,
+    /// A file with a number of bytes, which every card has room for beyond its memory; none if there is no file.
+    /// It is read again whenever a card is full.
+    pub extra_room: Option<PathBuf>,
     /// How long each launch blocks the thread that makes it. Zero, except in experiments on how far a program
     /// runs ahead of that thread.
     pub launch_delay: Duration,
@@ -84,6 +88,7 @@ impl Config {
             let small = || value.parse::<u32>().map_err(|_| wrong());
             match key {
                 "journal" => config.journal = Some(value.into()),
+                "extra-room" => config.extra_room = Some(value.into()),
                 "launch-delay-us" => config.launch_delay = Duration::from_micros(number()?),
                 "first-refused" => config.first_refused = number()?,
                 "refused" => config.refused = number()?,
@@ -119,11 +124,12 @@ mod tests {
 
     #[test]
     fn two_cards_are_read() {
-        let text = "journal /tmp/a b\nlaunch-delay-us 5\nfirst-refused 7\nrefused 2\n\ncard One 1\ncompute-capability 86\n\
+        let text = "journal /tmp/a b\nextra-room /tmp/c\nlaunch-delay-us 5\nfirst-refused 7\nrefused 2\n\ncard One 1\ncompute-capability 86\n\
                     multiprocessors 82\nshared-memory-per-block 101376\ntotal-bytes 100\n\
                     taken-bytes 10\ncard Two\ngranularity-bytes 512\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(config.journal, Some("/tmp/a b".into()));
+        assert_eq!(config.extra_room, Some("/tmp/c".into()));
         assert_eq!(config.launch_delay, Duration::from_micros(5));
         assert_eq!((config.first_refused, config.refused), (7, 2));
         assert_eq!(config.cards.len(), 2);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) struct Driver {
     /// The journal of what happens on the cards.
     pub journal: Journal,
     launch_delay: Duration,
+    /// The file with the bytes that a card has room for beyond its memory.
+    extra_room: Option<PathBuf>,
     /// The allocations that are refused although there is room, by their numbers.
     refused: Range<u64>,
     /// Allocations that were requested until now.
@@ -77,6 +80,7 @@ impl Driver {
                 .collect(),
             journal,
             launch_delay: config.launch_delay,
+            extra_room: config.extra_room,
             refused: config.first_refused..config.first_refused.saturating_add(config.refused),
             requests: AtomicU64::new(0),
             probed: AtomicBool::new(false),
@@ -115,7 +119,7 @@ impl Driver {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let outcome = match self.refused.contains(&number) {
             true => Err(OutOfMemory),
-            false => memory.allocate(bytes),
+            false => memory.allocate(bytes, || self.extra_room()),
         };
         let event = match outcome {
             Ok(_) => Event::Allocate,
@@ -123,6 +127,13 @@ impl Driver {
         };
         self.journal.write(event, card, bytes, memory.used());
         outcome
+    }
+
+    /// The bytes that a card has room for beyond its memory.
+    fn extra_room(&self) -> u64 {
+        let bytes = self.extra_room.as_ref();
+        let bytes = bytes.and_then(|file| std::fs::read_to_string(file).ok());
+        bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
     }
 
     /// Frees the allocation at `address`; returns whether there was one.

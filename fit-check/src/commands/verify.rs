@@ -164,13 +164,7 @@ impl Verification {
                 mark.phase
             ));
         };
-        let mut run = self.setup.measure(training, &mut on_mark)?;
-        if self.tuning == Tuning::Warm {
-            // The driver's figures include the run in which kernels were tuned, and its pages that are left.
-            run.peak_reserved = None;
-            run.phase_peaks.clear();
-        }
-        Ok(run)
+        self.setup.measure(training, &mut on_mark)
     }
 }
 

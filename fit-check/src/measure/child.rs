@@ -1,19 +1,21 @@
 //! The child process: it trains, sends messages through stdout, and ends.
 
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
-use estimator::{Bytes, DeviceDescription, Tuning, configure_burn, pools_of, upstream};
+use estimator::{Bytes, DeviceDescription, Tuning, configure_burn, pools_of};
 use model_zoo::{Job, Model, NoopObserver};
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::observer::DeviceObserver;
-use super::{Message, Mode, Opened, Task, Training, process};
+use super::{Message, Mode, Opened, Task, Training, panics, process};
 use crate::child_process;
+use crate::counting_driver::LiftedLimit;
 use crate::step::{STEPS, training_device};
 
 /// Executes the task on stdin; `find` returns the model of the name in the task. The process ends when its
@@ -24,17 +26,7 @@ use crate::step::{STEPS, training_device};
 /// The task cannot be read or executed. Failures of the device are messages on stdout instead.
 pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow::Result<()> {
     let task: Task = child_process::task()?;
-    std::panic::set_hook(Box::new(|panic| {
-        if panic
-            .location()
-            .is_some_and(|place| upstream::is_probe_overflow(place.file()))
-        {
-            return;
-        }
-        send(&Message::Failed(message(panic)));
-        // burn's other threads would wait for the one that panicked.
-        std::process::exit(1);
-    }));
+    panics::report(|failed| send(&Message::Failed(failed)));
     match task {
         Task::List => send(&Message::Found(devices::list())),
         Task::Probe(name) => {
@@ -46,7 +38,7 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
             if let Some((device, opened)) = open(name, driver.as_ref()) {
                 let device_memory = move || driver.as_ref()?.used(&opened.report.name);
                 let model = find(&training.model)?;
-                train(&model, &training, device, device_memory)?;
+                train(&model, &training, device, name.index, device_memory)?;
             }
         }
         Task::Hold(name, left) => {
@@ -90,6 +82,7 @@ fn train<M: Model + Sync>(
     model: &M,
     training: &Training,
     mut device: Device,
+    card: usize,
     device_memory: impl Fn() -> Option<Bytes> + 'static,
 ) -> anyhow::Result<()> {
     let job = training.request.resolve(model)?;
@@ -103,7 +96,7 @@ fn train<M: Model + Sync>(
     }
     let device = training_device(device, &job);
     let left = match training.tuning {
-        Tuning::Warm if cfg!(feature = "autotune") => tune(model, &job, &device),
+        Tuning::Warm if cfg!(feature = "autotune") => tune(model, &job, &device, card),
         _ => Pools::default(),
     };
     let mut observer = DeviceObserver::new(
@@ -115,16 +108,32 @@ fn train<M: Model + Sync>(
             send(&Message::Mark(Box::new(mark)));
         },
     );
-    if let Err(failed) = model.train(&job, &device, STEPS, &mut observer) {
-        send(&Message::Failed(failed.0));
+    // CubeCL continues a panic of the device's thread on this one.
+    let trained = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        model.train(&job, &device, STEPS, &mut observer)
+    }));
+    match trained {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failed)) => {
+            send(&Message::Failed(panics::cause(failed.0)));
+            Ok(())
+        }
+        Err(panic) => {
+            send(&Message::Failed(panics::continued(&*panic)));
+            // Whatever is dropped now may wait for the device's thread.
+            std::process::exit(1);
+        }
     }
-    Ok(())
 }
 
 /// Runs the step once, so that burn's tuner knows its kernels, and frees its memory. CubeCL has pools for
 /// each thread, so the step runs on a thread of its own, and the pools of this one stay empty. Returns what
 /// the other pools still hold: burn keeps some of what a program has released until its next step.
-fn tune<M: Model + Sync>(model: &M, job: &Job, device: &Device) -> Pools {
+///
+/// As on a simulated card, kernels are tuned where there is room for every candidate: the card with the index
+/// `card` has no limit meanwhile, if it is one of the counting driver.
+fn tune<M: Model + Sync>(model: &M, job: &Job, device: &Device, card: usize) -> Pools {
+    let _lifted = LiftedLimit::new(card);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let Ok(()) = model.train(job, device, STEPS, &mut NoopObserver);
@@ -153,10 +162,4 @@ fn send(message: &Message) {
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     }
-}
-
-fn message(panic: &std::panic::PanicHookInfo) -> String {
-    let payload = panic.payload_as_str().unwrap_or("no message");
-    // The first lines say what happened; the rest is a trace.
-    payload.lines().take(6).collect::<Vec<_>>().join(" ")
 }

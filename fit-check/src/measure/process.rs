@@ -1,4 +1,6 @@
-//! The host memory of this process: a software device has no other memory.
+//! The host memory of this process, since a software device has no other memory, and its processor time.
+
+use std::time::Duration;
 
 use estimator::Bytes;
 
@@ -28,4 +30,22 @@ pub(super) fn limit(bytes: Bytes) -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn limit(_: Bytes) -> anyhow::Result<()> {
     anyhow::bail!("this system cannot limit the memory of a process")
+}
+
+/// The processor time of this process, if the system reports it.
+#[cfg(unix)]
+pub(super) fn processor_time() -> Option<Duration> {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let time = usage.user_time() + usage.system_time();
+    let (seconds, rest) = (time.tv_sec(), time.tv_usec());
+    Some(Duration::new(
+        seconds.try_into().ok()?,
+        u32::try_from(rest).ok()? * 1000,
+    ))
+}
+
+#[cfg(not(unix))]
+pub(super) fn processor_time() -> Option<Duration> {
+    None
 }

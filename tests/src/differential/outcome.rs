@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use estimator::{
     Bytes, DeviceDescription, DeviceSpec, Gpu, Program, QueueLag, Refusals, Runtime, Simulated,
-    TrainingJob, Tuning,
+    TrainingJob,
 };
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::{Conditions, CountingDriver};
@@ -196,11 +196,6 @@ impl AcceptedCase<'_> {
         measured: &MeasuredRun,
         refusals: Option<Refusals>,
     ) -> CaseOutcome {
-        let mut measured = measured.clone();
-        if self.case.tuning == Tuning::Warm && measured.ended == Ended::OutOfMemory {
-            // burn tunes in a run of its own first. If that runs out of memory, it leaves tensors behind.
-            measured.figures.phases.clear();
-        }
         let mut device = measured.description.spec(Runtime::Cuda);
         if let Some(free) = measured.free {
             device = device.with_free(free);
@@ -211,15 +206,15 @@ impl AcceptedCase<'_> {
         // A queue lag can decide whether a step fits, and which pages it takes.
         let mut lags = QueueLag::SAMPLES.into_iter();
         let mut with_lag = false;
-        while !simulated.explains(&measured)
+        while !simulated.explains(measured)
             && let Some(lag) = lags.next()
         {
             let other = self.simulate(&program, device.clone().with_queue_lag(lag));
-            with_lag |= simulated.add(SimulatedSide::of(other), &measured);
+            with_lag |= simulated.add(SimulatedSide::of(other), measured);
         }
         CaseOutcome {
             quantities: simulated.differences(&measured.figures),
-            real: measured.ended,
+            real: measured.ended.clone(),
             simulated: simulated.ended,
             with_lag,
         }
