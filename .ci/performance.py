@@ -151,4 +151,4 @@ and runs the step seven times, since N is run in two paces of the device's threa
 and where there is room; that is more than twice an estimate wherever the search for fusion is quick.
 
 With DCGAN and StyleGAN no two neighbouring batches make the same calls, since some of their kernels are
-chosen by the number of samples. There nothing can be foretold, and the largest batch is found by doubling.""")
+chosen by the number of samples. There nothing can be predicted, and the largest batch is found by doubling.""")
