@@ -17,7 +17,7 @@ pub use simulated_card::{
     CardSpec, DeviceSpec, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
 };
 
-use crate::Error;
+use crate::error::{Error, panic_message};
 use crate::record::Recording;
 
 /// A simulated card: burn trains on its [`device`](Self::device) as on any other, and the card records what
@@ -107,12 +107,8 @@ impl SimulatedCard {
         let client = HipRuntime::client(&AmdDevice::new(self.index as usize));
         let outcome = client.exclusive(|| {
             set_current_card(self.shared.clone());
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(task)).map_err(|panic| {
-                let message = panic.downcast_ref::<&str>().map(|text| text.to_string());
-                message
-                    .or_else(|| panic.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "no message".into())
-            })
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(task))
+                .map_err(|panic| panic_message(&*panic).unwrap_or("no message").to_string())
         });
         match outcome {
             Ok(result) => result.map_err(Error::of_panic),

@@ -1,5 +1,7 @@
 //! The errors of this crate.
 
+use std::any::Any;
+
 use simulated_card::upstream;
 
 use crate::Bytes;
@@ -47,6 +49,12 @@ impl Error {
             None => Self::Panicked(message),
         }
     }
+}
+
+/// The message of a panic, from its payload; none if the payload is no text.
+pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
 /// The allocation that a card refused.

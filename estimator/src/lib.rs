@@ -61,7 +61,7 @@ pub use catalogue::{Gpu, Overhead, Provenance, UnknownGpu};
 pub use device::{DeviceDescription, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
-pub use error::{Error, OutOfMemory};
+pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{

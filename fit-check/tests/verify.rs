@@ -58,19 +58,7 @@ fn answer(output: &Output) -> serde_json::Value {
 
 /// Asserts that the step ran on the device, that allocations, bytes in use and categories are equal at the
 /// end of every phase, and that the estimate holds.
-///
-/// Two real runs of a job can differ in one allocation on a busy machine (docs/accuracy.md, "In place or not"), so
-/// a difference counts if it is there again.
 fn same(arguments: &str) {
-    if let Some(first) = difference(arguments)
-        && let Some(second) = difference(arguments)
-    {
-        panic!("{arguments}: {first}; measured again: {second}");
-    }
-}
-
-/// The first figure in which the estimate of this job and its measurement differ.
-fn difference(arguments: &str) -> Option<String> {
     let output = verify(arguments).output().unwrap();
     let answer = answer(&output);
     assert_eq!(answer["ending"]["how"], "trained", "{arguments}: {answer}");
@@ -83,17 +71,21 @@ fn difference(arguments: &str) -> Option<String> {
     assert_eq!(estimated.len(), measured.len(), "{arguments}");
     for (estimated, measured) in estimated.iter().zip(&measured) {
         for figure in ["phase", "allocations", "live_bytes", "categories"] {
-            if estimated[figure] != measured[figure] {
-                return Some(format!(
-                    "{figure} after {}: {} estimated, {} measured",
-                    measured["phase"], estimated[figure], measured[figure]
-                ));
-            }
+            assert_eq!(
+                estimated[figure], measured[figure],
+                "{arguments}: {figure} after {}",
+                measured["phase"]
+            );
         }
     }
     // The program and a real device do not run in step: the queue lag can decide which page a buffer finds
     // free. This was seen in StyleGAN and Pix2PixHD.
-    (output.status.code() != Some(0)).then(|| answer["error"].to_string())
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arguments}: {}",
+        answer["error"]
+    );
 }
 
 /// Every file of the zoo has a network in `families.txt`.

@@ -7,10 +7,12 @@ mod case;
 mod layer;
 mod network;
 mod outcome;
+mod record;
 mod refusals;
 mod summary;
 
 pub use case::{Case, CaseModel, NetworkSpec, draw};
 pub use outcome::{CaseOutcome, Ended, MeasuredRun, Quantity, Tally};
+pub use record::{CaseRecord, switches};
 pub use refusals::{RefusalOutcome, refuse_each};
 pub use summary::Summary;

@@ -2,20 +2,9 @@
 //! runtime.
 
 use estimator::{DeviceSpec, Runtime, Tuning};
-use fit_check::job_info::Burn;
 use fit_check::simulate_step;
-use fit_check_tests::differential::{Case, CaseModel, MeasuredRun, draw};
+use fit_check_tests::differential::{CaseModel, CaseRecord, draw, switches};
 use model_zoo::Model;
-
-/// A case that was measured on CUDA's own runtime: a line of `differential --figures --record FILE`.
-#[derive(serde::Deserialize)]
-struct Line {
-    burn: String,
-    seed: u64,
-    number: u64,
-    case: Case,
-    measured: MeasuredRun,
-}
 
 /// The cases in `data/differential.jsonl` are random networks: networks of the zoo take too long without
 /// optimization. Those of burn's default features are of `--seed 6`, those of the plain configuration of
@@ -26,21 +15,13 @@ struct Line {
 ))]
 #[test]
 fn estimates_are_those_measured_on_cudas_runtime() {
-    let burn = Burn {
-        tuning: None,
-        ..Burn::this(Tuning::Cold)
-    };
-    let burn = burn.switches();
     let lines = include_str!("../data/differential.jsonl").lines();
-    let lines = lines.map(|line| serde_json::from_str::<Line>(line).unwrap());
-    let lines: Vec<_> = lines.filter(|line| line.burn == burn).collect();
-    assert!(
-        lines.len() >= 24,
-        "{} cases of burn with {burn}",
-        lines.len()
-    );
+    let lines = lines.map(|line| serde_json::from_str::<CaseRecord>(line).unwrap());
+    let lines: Vec<_> = lines.filter(|line| line.burn == switches()).collect();
+    assert_eq!(lines.len(), if cfg!(feature = "fusion") { 32 } else { 24 });
     let apart = lines.iter().filter_map(|line| {
-        let outcome = line.case.compare(&line.measured).unwrap();
+        let measured = line.measured.as_ref().expect("recorded with `--figures`");
+        let outcome = line.case.compare(measured).unwrap();
         let name = format!("seed {}, case {}", line.seed, line.number);
         (!outcome.agrees()).then(|| format!("{name}: {outcome:?}"))
     });

@@ -8,7 +8,7 @@ use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use estimator::upstream;
+use estimator::{panic_message, upstream};
 
 use super::process;
 
@@ -57,11 +57,7 @@ pub(super) fn cause(failure: String) -> String {
 
 /// The message of a panic that CubeCL caught and continued on the thread of the program.
 pub(super) fn continued(payload: &(dyn Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| payload.downcast_ref::<&str>().copied());
-    shortened(text.or(CAUGHT.get().map(String::as_str)))
+    shortened(panic_message(payload).or(CAUGHT.get().map(String::as_str)))
 }
 
 /// Ends the process when it has not used the processor for [`STUCK`].

@@ -318,11 +318,8 @@ const NO_MEMORY: [&str; 8] = [
 ];
 
 fn out_of_memory(text: &str) -> bool {
-    if upstream::is_unallocated(text) {
-        return true;
-    }
-    let text = text.to_lowercase();
-    NO_MEMORY.iter().any(|words| text.contains(words))
+    let lower = text.to_lowercase();
+    upstream::is_unallocated(text) || NO_MEMORY.iter().any(|words| lower.contains(words))
 }
 
 #[cfg(unix)]

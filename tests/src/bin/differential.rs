@@ -15,12 +15,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Parser, Subcommand};
-use estimator::Tuning;
-use fit_check::job_info::Burn;
 use fit_check_tests::differential::{
-    Case, CaseOutcome, Ended, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
+    Case, CaseOutcome, CaseRecord, Ended, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
+    switches,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Random jobs on CUDA's own runtime with the counting driver, beside the simulated card.
 #[derive(Parser)]
@@ -73,21 +72,6 @@ enum Command {
     /// The process that trains
     #[command(hide = true)]
     Measure,
-}
-
-/// A line of the record.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    /// burn's switches, as `fusion on, autotune on`.
-    burn: String,
-    seed: u64,
-    number: u64,
-    case: Case,
-    /// Whether both sides agreed only when the case was measured again.
-    again: bool,
-    outcome: CaseOutcome,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<MeasuredRun>,
 }
 
 fn main() -> ExitCode {
@@ -158,7 +142,7 @@ fn run_drawn(arguments: &Arguments) -> anyhow::Result<Summary> {
 fn summarize(record: &Path) -> anyhow::Result<Summary> {
     let text = std::fs::read_to_string(record)?;
     let lines = text.lines().map(serde_json::from_str);
-    let lines: Vec<Line> = lines.collect::<Result<_, _>>()?;
+    let lines: Vec<CaseRecord> = lines.collect::<Result<_, _>>()?;
     let Some(first) = lines.first() else {
         anyhow::bail!("{} has no outcomes", record.display());
     };
@@ -224,7 +208,7 @@ fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyh
             }
         }
     }
-    let line = Line {
+    let line = CaseRecord {
         burn: switches(),
         seed: arguments.seed,
         number,
@@ -243,15 +227,6 @@ fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyh
         println!("  --case '{}'", serde_json::to_string(&line.case)?);
     }
     Ok(())
-}
-
-/// burn's switches in this build, as `fusion on, autotune on`.
-fn switches() -> String {
-    let burn = Burn {
-        tuning: None,
-        ..Burn::this(Tuning::Cold)
-    };
-    burn.switches()
 }
 
 /// Appends `line` to `file`, as JSON.
