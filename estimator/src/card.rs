@@ -9,12 +9,13 @@ use cubecl_common::device::ServiceId;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_environment::config::logger::LogCrateLevel;
 use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
+use cubecl_server::config::autotune::AutotuneLogLevel;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
 use simulated_card::set_current_card;
 pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, memory};
 pub use simulated_card::{
-    CardSpec, DeviceSpec, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
+    CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
 };
 
 use crate::error::{Error, panic_message};
@@ -179,6 +180,19 @@ pub(crate) fn configure_cubecl(trials: Trials) {
     config.autotune.bench.min_samples = samples;
     config.autotune.bench.max_samples = samples;
     *CubeClRuntimeConfig::storage().lock() = Some(Arc::new(config));
+}
+
+/// Has CubeCL log the decisions of its tuner, besides what the user's `cubecl.toml` says, and listens to them:
+/// [`choices_made`](crate::choices_made) counts them on real devices. Call this before the first use of a device.
+pub fn listen_on_devices() {
+    let mut config = CubeClRuntimeConfig::from_current_dir();
+    let logger = &mut config.autotune.logger;
+    logger.log.get_or_insert(LogCrateLevel::Info);
+    if matches!(logger.level, AutotuneLogLevel::Disabled) {
+        logger.level = AutotuneLogLevel::Minimal;
+    }
+    CubeClRuntimeConfig::try_set(config);
+    crate::listen();
 }
 
 impl Drop for SimulatedCard {

@@ -54,8 +54,8 @@ mod verdict;
 
 pub use analysis::{Breakdown, Categories, Category, PhaseMemory};
 pub use card::{
-    CardSpec, DeviceSpec, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard, Simulation,
-    configure_burn,
+    CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard,
+    Simulation, configure_burn, listen_on_devices,
 };
 pub use catalogue::{Gpu, Overhead, Provenance, UnknownGpu};
 pub use device::{DeviceDescription, pools_of};
@@ -74,8 +74,8 @@ pub use replay::{ReplayOutcome, replay};
 pub use run::{Aborted, FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
-    SizeError, Tuning, listen, record, upstream,
+    SizeError, Tuning, choices_made, listen, record, upstream,
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
-pub use tuned_devices::{TunedDevices, simulate};
+pub use tuned_devices::{MAX_TUNING_RUNS, TunedDevices, simulate};
 pub use verdict::{Verdict, fits, verdict};

@@ -124,7 +124,7 @@ impl TunedDevice {
         let name = tuned.map_or(self.tuned.len(), |tuned| tuned.name);
         let mut first_run = tuned.and_then(|tuned| tuned.first_run);
         let mut choices = Vec::new();
-        for _ in 0..MAX_RUNS {
+        for _ in 0..MAX_TUNING_RUNS {
             self.card.restart(spec.clone(), name);
             let simulated = run(&self.card, self.device.clone(), program, trials)?;
             if !self.card.shared().tuned() {
@@ -193,4 +193,4 @@ pub fn simulate(
 
 /// The most runs until no kernel is left to tune. A program does the same in each run, so the second run has
 /// nothing left to tune, unless it depends on the choices of the first.
-const MAX_RUNS: usize = 4;
+pub const MAX_TUNING_RUNS: usize = 4;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 use crate::card_spec::CardSpec;
+use crate::in_place::InPlace;
 use crate::queue_lag::QueueLag;
 use crate::record::Refusal;
 use crate::runtime::{self, Runtime};
@@ -33,6 +34,8 @@ pub struct Simulation {
     pub preference: KernelPreference,
     /// The queue lag of the device's thread.
     pub queue_lag: QueueLag,
+    /// Whether burn overwrites operands in place.
+    pub in_place: InPlace,
     /// Requests for memory that the card refuses although it has room.
     pub refusals: Option<Refusals>,
 }
@@ -44,6 +47,7 @@ impl Default for Simulation {
             tuning: Tuning::default(),
             preference: KernelPreference::default(),
             queue_lag: QueueLag::default(),
+            in_place: InPlace::default(),
             refusals: None,
         }
     }
@@ -113,6 +117,12 @@ impl DeviceSpec {
     /// This device with this queue lag.
     pub fn with_queue_lag(mut self, queue_lag: QueueLag) -> Self {
         self.simulation.queue_lag = queue_lag;
+        self
+    }
+
+    /// This device, on which burn overwrites operands as `in_place` says.
+    pub fn with_in_place(mut self, in_place: InPlace) -> Self {
+        self.simulation.in_place = in_place;
         self
     }
 

@@ -26,6 +26,7 @@ use cubecl_server::server::{
 use crate::Bytes;
 use crate::card_state::CardState;
 use crate::device_spec::DeviceSpec;
+use crate::in_place::InPlace;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
@@ -124,6 +125,8 @@ pub(crate) struct CardServer {
     /// Buffers of throughput probes that the card refused and CubeCL has not asked about yet.
     refused_probes: Vec<usize>,
     waiting: Vec<(StreamId, Call)>,
+    /// Handles of all buffers that the program holds, if burn is to overwrite none of them ([`InPlace`]).
+    held: Vec<ManagedMemoryHandle>,
     /// How many calls the program is ahead of the calls that the server executes next.
     lag: usize,
     /// The state of the random numbers for [`QueueLag::Varying`].
@@ -184,6 +187,7 @@ impl CardServer {
             probing: HashSet::new(),
             refused_probes: Vec::new(),
             waiting: Vec::with_capacity(2 * TOGETHER),
+            held: Vec::new(),
             lag: next_lag(queue_lag, 0, &mut random),
             random,
         }
@@ -210,6 +214,7 @@ impl CardServer {
         self.probing.clear();
         self.refused_probes.clear();
         self.waiting.clear();
+        self.held.clear();
     }
 
     /// Gives the card the runtime name `name`, by which burn's tuners know the card, and CubeCL the
@@ -248,6 +253,7 @@ impl CardServer {
         let mut suspects = Suspects::All;
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
+            self.drop_unused_handles();
             match call {
                 Call::Allocate { memory, size } => {
                     self.shared.recorder().note_freed(&suspects);
@@ -307,6 +313,11 @@ impl CardServer {
             // The program runs again after this run, so the candidates need no limit in it.
             self.shared.budget.open();
         }
+    }
+
+    /// Drops the handles of buffers that the program no longer holds, so that their pools see them as free.
+    fn drop_unused_handles(&mut self) {
+        self.held.retain(|memory| !memory.can_mut());
     }
 
     fn allocate(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
@@ -436,6 +447,9 @@ impl Server for CardServer {
         size: u64,
         stream_id: StreamId,
     ) -> Result<(), ServerError> {
+        if self.shared.spec.simulation.in_place == InPlace::Never {
+            self.held.push(memory.clone());
+        }
         self.enqueue(stream_id, Call::Allocate { memory, size });
         Ok(())
     }
@@ -535,6 +549,7 @@ impl Server for CardServer {
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
         self.drain_queue();
+        self.drop_unused_handles();
         self.memory.report(stream_id)
     }
 
@@ -544,6 +559,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
+        self.drop_unused_handles();
         self.shared.recorder().note_freed(&Suspects::All);
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

@@ -1,7 +1,12 @@
 //! Listens to the log of burn's tuner.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::tuning::Choice;
 use crate::{current_device, upstream};
+
+/// How many kernels burn's tuner has chosen in this process, on any device.
+static CHOICES: AtomicU64 = AtomicU64::new(0);
 
 /// Reads the decisions of burn's tuner from its log, the only place that names them.
 struct Listener;
@@ -15,8 +20,11 @@ impl log::Log for Listener {
         if !self.enabled(record.metadata()) {
             return;
         }
+        let line = record.args().to_string();
+        if upstream::tuner_choice(&line).is_some() {
+            CHOICES.fetch_add(1, Ordering::Relaxed);
+        }
         current_device::with_current_card(|card| {
-            let line = record.args().to_string();
             card.decided(|trials| Choice::read(&line, trials));
         });
     }
@@ -31,4 +39,9 @@ pub fn listen() {
     if log::set_logger(&Listener).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }
+}
+
+/// How many kernels burn's tuner has chosen since the process [listens](listen), on any device.
+pub fn choices_made() -> u64 {
+    CHOICES.load(Ordering::Relaxed)
 }

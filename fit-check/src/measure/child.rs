@@ -6,8 +6,11 @@ use std::panic::AssertUnwindSafe;
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
-use estimator::{Bytes, DeviceDescription, Tuning, configure_burn, pools_of};
-use model_zoo::{Job, Model, NoopObserver};
+use estimator::{
+    Bytes, DeviceDescription, MAX_TUNING_RUNS, Tuning, choices_made, configure_burn,
+    listen_on_devices, pools_of,
+};
+use model_zoo::{Job, Model};
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
@@ -34,6 +37,9 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
         }
         Task::Train(name, training) => {
             configure_burn(training.fused);
+            if training.tuning == Tuning::Warm {
+                listen_on_devices();
+            }
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
                 let device_memory = move || driver.as_ref()?.used(&opened.report.name);
@@ -126,21 +132,32 @@ fn train<M: Model + Sync>(
     }
 }
 
-/// Runs the step once, so that burn's tuner knows its kernels, and frees its memory. CubeCL has pools for
-/// each thread, so the step runs on a thread of its own, and the pools of this one stay empty. Returns what
-/// the other pools still hold: burn keeps some of what a program has released until its next step.
+/// Runs the step until burn's tuner has nothing left to choose, and frees its memory. What it chose in a run can
+/// lead to kernels that it does not know in the next. The step is observed as the one that is measured, because
+/// what burn fuses, and so tunes, depends on where the program waits for the device. CubeCL has pools for each
+/// thread, so the step runs on threads of its own, and the pools of this one stay empty. Returns what the other pools still hold: burn keeps some of
+/// what a program has released until its next step.
 ///
 /// As on a simulated card, kernels are tuned where there is room for every candidate: the card with the index
 /// `card` has no limit meanwhile, if it is one of the counting driver.
 fn tune<M: Model + Sync>(model: &M, job: &Job, device: &Device, card: usize) -> Pools {
     let _lifted = LiftedLimit::new(card);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let Ok(()) = model.train(job, device, STEPS, &mut NoopObserver);
+    for _ in 0..MAX_TUNING_RUNS {
+        let known = choices_made();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut observer =
+                    DeviceObserver::new(device.clone(), Pools::default(), false, || None, |_| {});
+                // If the step fails here, so does the one that is measured.
+                let _ = model.train(job, device, STEPS, &mut observer);
+            });
         });
-    });
-    let _ = device.sync();
-    device.memory_cleanup();
+        let _ = device.sync();
+        device.memory_cleanup();
+        if choices_made() == known {
+            break;
+        }
+    }
     pools_of(device)
 }
 
