@@ -94,12 +94,12 @@ type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
 const QUANTITIES: [Quantity; 5] = [
     ("allocations, at the end of a phase", |record| {
         pairs(record)
-            .map(|(e, m)| (e.allocations, m.allocations))
+            .map(|(e, m)| (e.allocations_near(m.allocations), m.allocations))
             .collect()
     }),
     ("bytes in use, at the end of a phase", |record| {
         pairs(record)
-            .map(|(e, m)| (e.live_bytes.0, m.live_bytes.0))
+            .map(|(e, m)| (e.live_near(m.live_bytes).0, m.live_bytes.0))
             .collect()
     }),
     ("bytes reserved, at the end of a phase", |record| {

@@ -3,7 +3,7 @@
 //! The file is long because the estimated and the measured side become the same `Figures` here.
 
 use estimator::record::{BufferId, Pools, Role};
-use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated};
+use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, more_metadata};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct Figures {
     /// In an estimate, the range of the most bytes reserved at any time over different queue lags
     /// ([`estimator::QueueLag`]); none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub peak_reserved_range: Option<Range>,
+    pub peak_reserved_range: Option<Range<Bytes>>,
     /// The most bytes in use on the whole device, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_bytes: Option<Bytes>,
@@ -34,48 +34,65 @@ pub struct Figures {
     pub phases: Vec<PhaseFigures>,
 }
 
-/// A range of bytes.
+/// A range of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[schemars(rename = "RangeOfBytes")]
-pub struct Range {
+#[schemars(rename = "RangeOf{T}")]
+pub struct Range<T> {
     /// The least.
-    pub least: Bytes,
+    pub least: T,
     /// The most.
-    pub most: Bytes,
+    pub most: T,
 }
 
-impl Range {
-    fn of(bytes: Bytes) -> Self {
+impl<T: Copy + Ord> Range<T> {
+    fn of(value: T) -> Self {
         Self {
-            least: bytes,
-            most: bytes,
+            least: value,
+            most: value,
         }
     }
 
-    fn with(self, bytes: Bytes) -> Self {
+    fn with(self, value: T) -> Self {
         Self {
-            least: self.least.min(bytes),
-            most: self.most.max(bytes),
+            least: self.least.min(value),
+            most: self.most.max(value),
         }
     }
 
     /// The value in this range that is nearest to `measured`.
-    fn nearest(self, measured: Bytes) -> Bytes {
+    fn nearest(self, measured: T) -> T {
         measured.clamp(self.least, self.most)
     }
 }
 
 impl PhaseFigures {
+    /// The range of the bytes that can be in use.
+    fn live_range(&self) -> Range<Bytes> {
+        self.live_range.unwrap_or(Range::of(self.live_bytes))
+    }
+
     /// The range of the bytes that the pools can reserve.
-    fn range(&self) -> Range {
+    fn reserved_range(&self) -> Range<Bytes> {
         self.reserved_range
             .unwrap_or(Range::of(self.reserved_bytes))
     }
 
-    /// The reserved bytes of this estimate; if the estimate is a range, the value in it that is nearest to
-    /// `measured`.
+    /// The allocations in this estimate; of a range, the value nearest to `measured`.
+    pub fn allocations_near(&self, measured: u64) -> u64 {
+        let range = self.allocations_range;
+        range
+            .unwrap_or(Range::of(self.allocations))
+            .nearest(measured)
+    }
+
+    /// The bytes in use in this estimate; of a range, the value nearest to `measured`.
+    pub fn live_near(&self, measured: Bytes) -> Bytes {
+        self.live_range().nearest(measured)
+    }
+
+    /// The reserved bytes in this estimate; of a range, the value nearest to `measured`.
     pub fn reserved_near(&self, measured: Bytes) -> Bytes {
-        self.range().nearest(measured)
+        self.reserved_range().nearest(measured)
     }
 
     /// The most bytes reserved within the phase in this estimate; of a range, the value nearest to `measured`.
@@ -85,26 +102,45 @@ impl PhaseFigures {
 }
 
 /// The value nearest to `measured` in `range`, or `bytes` where there is no range.
-fn nearest(bytes: Option<Bytes>, range: Option<Range>, measured: Bytes) -> Option<Bytes> {
+fn nearest(bytes: Option<Bytes>, range: Option<Range<Bytes>>, measured: Bytes) -> Option<Bytes> {
     match range {
         Some(range) => Some(range.nearest(measured)),
         None => bytes,
     }
 }
 
-/// Widens `range`, which begins as `bytes`, by `other`.
-fn widen(bytes: Option<Bytes>, range: &mut Option<Range>, other: Option<Bytes>) {
-    if let (Some(bytes), Some(other)) = (bytes, other) {
-        *range = Some(range.unwrap_or(Range::of(bytes)).with(other));
+/// Widens `range`, which begins as `value`, by `other`.
+fn widen<T: Copy + Ord>(value: Option<T>, range: &mut Option<Range<T>>, other: Option<T>) {
+    if let (Some(value), Some(other)) = (value, other) {
+        let known = range.unwrap_or(Range::of(value));
+        let wider = known.with(other);
+        if wider != known {
+            *range = Some(wider);
+        }
     }
 }
 
 impl Figures {
     /// Widens the ranges of this estimate by `other`, an estimate with another queue lag. The bytes in use at
-    /// the end of a phase do not depend on the lag.
+    /// the end of a phase depend on the lag only if the card refused an allocation before: CubeCL then drops the
+    /// metadata that it has kept of launches, and which those are depends on the moment.
     pub fn widen(&mut self, other: &Self) {
         for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
-            phase.reserved_range = Some(phase.range().with(other.reserved_bytes));
+            widen(
+                Some(phase.allocations),
+                &mut phase.allocations_range,
+                Some(other.allocations),
+            );
+            widen(
+                Some(phase.live_bytes),
+                &mut phase.live_range,
+                Some(other.live_bytes),
+            );
+            widen(
+                Some(phase.reserved_bytes),
+                &mut phase.reserved_range,
+                Some(other.reserved_bytes),
+            );
             widen(
                 phase.peak_reserved_bytes,
                 &mut phase.peak_reserved_range,
@@ -118,12 +154,33 @@ impl Figures {
         );
     }
 
-    /// Whether this estimate contains the bytes that `measured` reserved at the end of every phase and at its
-    /// peak.
-    pub fn covers_reserved(&self, measured: &Self) -> bool {
+    /// Widens the ranges of this estimate, which is of the run `usual`, by `never`, a run in which burn overwrites no
+    /// operand ([`estimator::InPlace`]). A real step makes some of its launches.
+    pub fn widen_in_place(&mut self, usual: &Simulated, never: &Simulated) {
+        self.widen(&Self::estimated(never, None));
+        let more = more_metadata(&usual.recording, &never.recording);
+        for (phase, (count, bytes)) in self.phases.iter_mut().zip(more) {
+            widen(
+                Some(phase.allocations),
+                &mut phase.allocations_range,
+                Some(phase.allocations + count),
+            );
+            widen(
+                Some(phase.live_bytes),
+                &mut phase.live_range,
+                Some(phase.live_bytes + bytes),
+            );
+        }
+    }
+
+    /// Whether this estimate contains what `measured` had in use and reserved at the end of every phase, and the
+    /// most that it reserved.
+    pub fn covers(&self, measured: &Self) -> bool {
         let phases = self.zip_phases(measured).all(|(e, m)| {
             let peak = m.peak_reserved_bytes;
-            e.reserved_near(m.reserved_bytes) == m.reserved_bytes
+            e.allocations_near(m.allocations) == m.allocations
+                && e.live_near(m.live_bytes) == m.live_bytes
+                && e.reserved_near(m.reserved_bytes) == m.reserved_bytes
                 && peak
                     .is_none_or(|peak| e.peak_reserved_near(peak).is_none_or(|near| near == peak))
         });
@@ -138,17 +195,26 @@ impl Figures {
         nearest(self.peak_reserved_bytes, self.peak_reserved_range, measured)
     }
 
+    /// The most bytes in use at the end of a phase in this estimate; of a range, the value nearest to `measured`.
+    fn live_near(&self, measured: Bytes) -> Bytes {
+        self.most(PhaseFigures::live_range, self.live_bytes)
+            .nearest(measured)
+    }
+
     /// The most bytes reserved at the end of a phase in this estimate; of a range, the value nearest to
     /// `measured`.
     fn reserved_near(&self, measured: Bytes) -> Bytes {
-        let most = |bound: fn(&Range) -> Bytes| {
-            let phases = self.phases.iter();
-            phases
-                .map(|phase| bound(&phase.range()))
-                .max()
-                .unwrap_or(self.reserved_bytes)
-        };
-        measured.clamp(most(|range| range.least), most(|range| range.most))
+        self.most(PhaseFigures::reserved_range, self.reserved_bytes)
+            .nearest(measured)
+    }
+
+    /// The range of the most at the end of a phase; `none` if there are no phases.
+    fn most(&self, range: fn(&PhaseFigures) -> Range<Bytes>, none: Bytes) -> Range<Bytes> {
+        let ranges = || self.phases.iter().map(range);
+        Range {
+            least: ranges().map(|range| range.least).max().unwrap_or(none),
+            most: ranges().map(|range| range.most).max().unwrap_or(none),
+        }
     }
 
     /// Pairs the phases of this estimate with those of `measured`, as far as both go.
@@ -169,8 +235,15 @@ pub struct PhaseFigures {
     pub step: usize,
     /// Allocations in use.
     pub allocations: u64,
+    /// In an estimate, the range of the allocations over different queue lags, and with operands that burn does not
+    /// overwrite; none if they do not differ, or the range was not needed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub allocations_range: Option<Range<u64>>,
     /// Bytes in use.
     pub live_bytes: Bytes,
+    /// In an estimate, the range of the bytes in use, like that of the allocations.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub live_range: Option<Range<Bytes>>,
     /// The most bytes in use within the phase; in a measurement, the most that was sampled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_live_bytes: Option<Bytes>,
@@ -181,14 +254,14 @@ pub struct PhaseFigures {
     pub reserved_bytes: Bytes,
     /// In an estimate, the range of the reserved bytes over different queue lags; none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reserved_range: Option<Range>,
+    pub reserved_range: Option<Range<Bytes>>,
     /// The most bytes reserved by the pools at once within the phase; in a measurement only if the driver
     /// counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
     /// In an estimate, the range of that figure over different queue lags; none if it was not needed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub peak_reserved_range: Option<Range>,
+    pub peak_reserved_range: Option<Range<Bytes>>,
     /// Bytes in use by category. The program names the category of a buffer; where it does not, the phase
     /// decides.
     pub categories: Breakdown,
@@ -271,7 +344,9 @@ impl Figures {
                     phase: mark.phase,
                     step: mark.step,
                     allocations: mark.pools.allocations,
+                    allocations_range: None,
                     live_bytes: mark.pools.in_use,
+                    live_range: None,
                     peak_live_bytes: mark.peak,
                     readings: mark.readings,
                     reserved_bytes: mark.pools.reserved,
@@ -322,7 +397,7 @@ fn roles(simulated: &Simulated, named: &[(BufferId, Role)]) -> Roles {
 /// The errors of an estimate relative to the measurement; negative where the estimate is too low.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Errors {
-    /// Error of the most bytes in use at the end of a phase.
+    /// Error of the most bytes in use at the end of a phase; zero in the range of the estimates.
     pub live: f64,
     /// Error of the most bytes reserved at the end of a phase; zero in the range of the estimates.
     pub reserved: f64,
@@ -347,8 +422,10 @@ impl Errors {
     /// The errors of `estimated` against `measured`.
     pub fn of(estimated: &Figures, measured: &Figures) -> Self {
         let phases = || estimated.zip_phases(measured);
-        let worst = phases()
-            .map(|(estimated, measured)| relative(estimated.live_bytes, measured.live_bytes));
+        let worst = phases().map(|(estimated, measured)| {
+            let live = measured.live_bytes;
+            relative(estimated.live_near(live), live)
+        });
         let within = phases().filter_map(|(estimated, measured)| {
             Some(relative(
                 estimated.peak_live_bytes?,
@@ -356,7 +433,10 @@ impl Errors {
             ))
         });
         Self {
-            live: relative(estimated.live_bytes, measured.live_bytes),
+            live: relative(
+                estimated.live_near(measured.live_bytes),
+                measured.live_bytes,
+            ),
             reserved: relative(
                 estimated.reserved_near(measured.reserved_bytes),
                 measured.reserved_bytes,
@@ -412,7 +492,9 @@ mod tests {
                 phase: Phase::Forward,
                 step: 0,
                 allocations: 1,
+                allocations_range: None,
                 live_bytes: Bytes(live),
+                live_range: None,
                 peak_live_bytes: None,
                 readings: None,
                 reserved_bytes: Bytes(reserved),
@@ -441,11 +523,16 @@ mod tests {
     #[test]
     fn what_is_measured_within_the_range_of_the_estimates_is_no_error() {
         let mut estimated = figures(100, 200);
-        assert!(!estimated.covers_reserved(&figures(100, 250)));
+        assert!(!estimated.covers(&figures(100, 250)));
         estimated.widen(&figures(100, 300));
+        assert!(estimated.covers(&figures(100, 250)));
+        assert!(!estimated.covers(&figures(101, 250)), "more in use");
         let errors = Errors::of(&estimated, &figures(100, 250));
         assert_eq!((errors.reserved, errors.peak_reserved), (0.0, Some(0.0)));
         let beyond = Errors::of(&estimated, &figures(100, 400));
         assert_eq!(beyond.reserved, -0.25);
+        estimated.widen(&figures(110, 200));
+        let errors = Errors::of(&estimated, &figures(105, 250));
+        assert_eq!((errors.live, errors.worst_phase), (0.0, 0.0));
     }
 }

@@ -209,6 +209,8 @@ pub struct Recording {
     pub layers: Vec<Layer>,
     /// The layouts, by [`LayoutId`].
     pub layouts: Vec<Layout>,
+    /// A hash of the content of each launch's metadata, by [`MetadataId::id`].
+    pub metadata: Vec<u64>,
     /// The ends of phases.
     pub marks: Vec<Mark>,
     /// The first allocation that the card refused; a real program would not make the calls after it.

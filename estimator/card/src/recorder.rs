@@ -1,6 +1,7 @@
 //! Writes a recording while a program uses a card.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::WeakMemoryBinding;
@@ -158,6 +159,9 @@ impl Recorder {
             words: words.len() as u32,
         };
         self.metadata.insert(words.to_vec(), new);
+        let mut hasher = DefaultHasher::new();
+        words.hash(&mut hasher);
+        self.recording.metadata.push(hasher.finish());
         Some(new)
     }
 

@@ -41,6 +41,21 @@ fn driver(function: impl FnOnce(&'static Driver) -> Status) -> Status {
     }
 }
 
+/// What the dynamic linker calls when the process ends, unless a signal kills it.
+// SAFETY: entries of this section are functions without arguments that return (System V ABI, "Initialization and
+// Termination Functions"). The driver is a static that is never dropped.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = {
+    extern "C" fn at_exit() {
+        if let Some(driver) = Driver::loaded() {
+            driver.exits();
+        }
+    }
+    at_exit
+};
+
 /// Writes `value` to `place`, which the caller provides.
 ///
 /// # Safety

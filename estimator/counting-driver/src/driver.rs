@@ -38,6 +38,9 @@ pub(crate) struct Driver {
     probed: AtomicBool,
 }
 
+/// The driver of this process.
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+
 thread_local! {
     /// The card whose context is current on this thread.
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
@@ -46,7 +49,6 @@ thread_local! {
 impl Driver {
     /// The driver of this process, loaded once; `None` if its configuration cannot be read.
     pub fn get() -> Option<&'static Self> {
-        static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
         DRIVER
             .get_or_init(|| match Self::load() {
                 Ok(driver) => Some(driver),
@@ -56,6 +58,11 @@ impl Driver {
                 }
             })
             .as_ref()
+    }
+
+    /// The driver of this process, if a function of it was called.
+    pub fn loaded() -> Option<&'static Self> {
+        DRIVER.get()?.as_ref()
     }
 
     fn load() -> Result<Self, String> {
@@ -101,6 +108,16 @@ impl Driver {
     pub fn retain(&self, card: usize) {
         let used = self.memory(card).used();
         self.journal.write(Event::Context, card, 0, used);
+    }
+
+    /// Notes in the journal that the process ends, and with it what it still holds.
+    pub fn exits(&self) {
+        for card in 0..self.cards.len() {
+            let held = self.memory(card).used();
+            if held > 0 {
+                self.journal.write(Event::Exit, card, held, 0);
+            }
+        }
     }
 
     /// The memory of the card with this index, which is one of [`Self::cards`].

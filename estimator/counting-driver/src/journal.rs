@@ -3,7 +3,8 @@
 //! A line is `EVENT process thread card calls launches milliseconds bytes used`, with numbers separated by
 //! spaces. `calls` and `launches` are the counts of the process up to then, `milliseconds` the time since the
 //! driver was loaded, `used` the bytes that the process has on the card afterwards. Events: `context` (the
-//! process uses a card), `allocate`, `free`, `refuse`.
+//! process uses a card), `allocate`, `free`, `refuse`, `exit` (the process ends with memory that it did not free,
+//! `bytes`).
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,6 +24,8 @@ pub(crate) enum Event {
     Free,
     /// The card had no room for an allocation of the process.
     Refuse,
+    /// The process ended and still had memory.
+    Exit,
 }
 
 /// The file, and the counts that get no line of their own.
@@ -70,6 +73,7 @@ impl Journal {
             Event::Allocate => "allocate",
             Event::Free => "free",
             Event::Refuse => "refuse",
+            Event::Exit => "exit",
         };
         let line = format!(
             "{name} {} {} {card} {} {} {} {bytes} {used}\n",

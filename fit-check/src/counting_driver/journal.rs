@@ -22,6 +22,7 @@ enum Event {
     Allocate,
     Free,
     Refuse,
+    Exit,
 }
 
 /// A line of the journal.
@@ -173,6 +174,11 @@ impl Journal {
             let calls = processes.values().map(|(calls, _)| calls).sum();
             match entry.event {
                 Event::Context | Event::Free => {}
+                // What a process still holds when it ends, it holds at its end.
+                Event::Exit => {
+                    usage.curve.push((calls, used));
+                    continue;
+                }
                 Event::Allocate => usage.allocations += 1,
                 Event::Refuse => {
                     let request = (entry.bytes, entry.moment.launches);
@@ -246,6 +252,16 @@ mod tests {
         assert!(usage.refused.is_empty());
         assert_eq!(Journal::parse(text).unwrap().usage(2), None);
         assert!(Journal::parse("allocate 1 2\n").is_err());
+    }
+
+    #[test]
+    fn a_process_that_ended_holds_nothing_while_the_next_runs() {
+        let text = "allocate 7 0 0 2 0 1 100 100\nexit 7 0 0 2 0 1 100 0\n\
+                    allocate 8 0 0 3 1 2 60 60\nexit 8 0 0 3 1 2 60 0\n";
+        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        assert_eq!((usage.peak_bytes, usage.end_bytes), (Bytes(100), Bytes(60)));
+        let last = usage.curve.last().unwrap();
+        assert_eq!(last.1, Bytes::ZERO);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{Overhead, Program, QueueLag, Simulated, TrainingJob};
+use estimator::{DeviceSpec, InPlace, Overhead, Program, QueueLag, Simulated, TrainingJob};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -23,11 +23,9 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         false => Mode::Real,
     };
     let program = training_job(&proof.model, &proof.job);
-    let estimate = |queue_lag| {
-        let simulated = simulate(proof, &program, mode, queue_lag)?;
-        anyhow::Ok(Figures::estimated(&simulated, overhead(proof)))
-    };
-    let mut estimated = estimate(QueueLag::None)?;
+    let simulate = |device| simulate(proof, &program, mode, device);
+    let usual = simulate(proof.device())?;
+    let mut estimated = Figures::estimated(&usual, overhead(proof));
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
@@ -38,14 +36,20 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         }
         _ => Figures::measured(&run, &[]),
     };
-    // The queue lag can decide which page a buffer finds free. Other lags are tried until the range of the
-    // estimates contains the measurement.
+    // The queue lag can decide which page a buffer finds free. Other lags are tried until the ranges of the
+    // estimate contain the measurement.
+    let differs =
+        |estimated: &Figures| run.ending == Outcome::Trained && !estimated.covers(&measured);
     let mut lags = QueueLag::SAMPLES.into_iter();
-    while run.ending == Outcome::Trained
-        && !estimated.covers_reserved(&measured)
+    while differs(&estimated)
         && let Some(queue_lag) = lags.next()
     {
-        estimated.widen(&estimate(queue_lag)?);
+        let other = simulate(proof.device().with_queue_lag(queue_lag))?;
+        estimated.widen(&Figures::estimated(&other, None));
+    }
+    if differs(&estimated) {
+        let never = simulate(proof.device().with_in_place(InPlace::Never))?;
+        estimated.widen_in_place(&usual, &never);
     }
     proof.progress.done();
     interrupt::disarm();
@@ -83,10 +87,9 @@ fn simulate(
     proof: &Verification,
     program: &TrainingJob,
     mode: Mode,
-    queue_lag: QueueLag,
+    device: DeviceSpec,
 ) -> anyhow::Result<Simulated> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
-    let device = proof.device().with_queue_lag(queue_lag);
     let batch = proof.job.batch as u64;
     let simulated = program.simulate(batch, device)?;
     match simulated.outcome() {
