@@ -5,78 +5,90 @@ use std::collections::HashSet;
 use crate::Bytes;
 use crate::record::{Event, Recording};
 
-/// At the end of each phase: how many launches' metadata can be in use more than in `usual`, and their bytes, if
-/// some of the launches were those of `never`, in which burn overwrites no operand
-/// ([`InPlace`](crate::InPlace)). CubeCL keeps the metadata of a launch, so a launch with other operands than
-/// usual, once, leaves its metadata behind.
-pub fn more_metadata(usual: &Recording, never: &Recording) -> Vec<(u64, Bytes)> {
-    let mut known = metadata(usual).into_iter();
-    let (mut usual, mut more) = (HashSet::new(), HashSet::new());
-    metadata(never)
-        .into_iter()
-        .map(|launched| {
-            usual.extend(known.next().into_iter().flatten());
-            more.extend(launched);
-            let extra = more.difference(&usual);
-            extra.fold((0, Bytes::ZERO), |(count, bytes), (_, words)| {
-                (count + 1, bytes + Bytes(u64::from(*words) * 8))
-            })
-        })
-        .collect()
-}
+/// The metadata that the launches of a run have had by the end of each phase: its content, as a hash, and its words.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchMetadata(Vec<HashSet<(u64, u32)>>);
 
-/// For each phase: the content, as a hash, and the words of each launch's metadata.
-fn metadata(recording: &Recording) -> Vec<Vec<(u64, u32)>> {
-    let phases = recording
-        .events
-        .split(|event| matches!(event, Event::Mark(_)));
-    let phases = phases.take(recording.marks.len());
-    phases
-        .map(|events| {
-            let launches = events.iter().filter_map(|event| match event {
-                Event::Launch(launch) => launch.metadata,
+impl LaunchMetadata {
+    /// The metadata in `recording`.
+    pub fn of(recording: &Recording) -> Self {
+        let phases = recording
+            .events
+            .split(|event| matches!(event, Event::Mark(_)));
+        let mut had = HashSet::new();
+        let phases = phases.take(recording.marks.len()).map(|events| {
+            had.extend(events.iter().filter_map(|event| match event {
+                Event::Launch(launch) => {
+                    let metadata = launch.metadata?;
+                    Some((recording.metadata[metadata.id as usize], metadata.words))
+                }
                 _ => None,
-            });
-            launches
-                .map(|metadata| (recording.metadata[metadata.id as usize], metadata.words))
-                .collect()
-        })
-        .collect()
+            }));
+            had.clone()
+        });
+        Self(phases.collect())
+    }
+
+    /// Adds what another run of the same phases had.
+    pub fn add(&mut self, other: Self) {
+        let missing = other.0.len().saturating_sub(self.0.len());
+        self.0.extend(vec![HashSet::new(); missing]);
+        for (mine, other) in self.0.iter_mut().zip(other.0) {
+            mine.extend(other);
+        }
+    }
+
+    /// For each phase: how many of these `usual` did not have by its end, and their bytes. CubeCL keeps the metadata
+    /// of a launch, so a launch with other operands than usual, once, leaves its metadata behind.
+    pub fn beyond(&self, usual: &Self) -> Vec<(u64, Bytes)> {
+        let phases = self.0.iter().zip(&usual.0);
+        phases
+            .map(|(more, usual)| {
+                let extra = more.difference(usual);
+                extra.fold((0, Bytes::ZERO), |(count, bytes), (_, words)| {
+                    (count + 1, bytes + Bytes(u64::from(*words) * 8))
+                })
+            })
+            .collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use cubecl_environment::stream::StreamId;
-
-    use super::*;
     use simulated_card::Recorder;
 
-    #[test]
-    fn metadata_that_only_another_run_has_is_more() {
-        let stream = StreamId { value: 0 };
-        let recording = |phases: &[&[&[u64]]]| {
-            let mut recorder = Recorder::default();
-            for phase in phases {
-                for words in *phase {
-                    recorder.launch(stream, "kernel", words, &[], &[]);
-                }
-                let recording = &mut recorder.recording;
-                recording.events.push(Event::Mark(recording.marks.len()));
-                recording.marks.push(crate::record::Mark {
-                    phase: crate::Phase::Forward,
-                    step: 0,
-                    roles: Vec::new(),
-                    pools: Default::default(),
-                    peak_reserved: Bytes::ZERO,
-                });
+    use super::*;
+    use crate::Phase;
+    use crate::record::{Mark, Pools};
+
+    fn metadata(phases: &[&[&[u64]]]) -> LaunchMetadata {
+        let mut recorder = Recorder::default();
+        for phase in phases {
+            for words in *phase {
+                recorder.launch(StreamId { value: 0 }, "kernel", words, &[], &[]);
             }
-            recorder.recording
-        };
-        let usual = recording(&[&[&[1], &[2, 2]], &[&[3]]]);
+            let recording = &mut recorder.recording;
+            recording.events.push(Event::Mark(recording.marks.len()));
+            recording.marks.push(Mark {
+                phase: Phase::Forward,
+                step: 0,
+                roles: Vec::new(),
+                pools: Pools::default(),
+                peak_reserved: Bytes::ZERO,
+            });
+        }
+        LaunchMetadata::of(&recorder.recording)
+    }
+
+    #[test]
+    fn metadata_that_only_other_runs_have_is_more() {
+        let usual = metadata(&[&[&[1], &[2, 2]], &[&[3]]]);
         // `[3]` is more at the end of the first phase only; `[4, 4]` from the second on.
-        let never = recording(&[&[&[1], &[3]], &[&[4, 4], &[4, 4]]]);
-        let more = more_metadata(&usual, &never);
-        assert_eq!(more, [(1, Bytes(8)), (1, Bytes(16))]);
-        assert_eq!(more_metadata(&usual, &usual), [(0, Bytes::ZERO); 2]);
+        let mut others = metadata(&[&[&[1], &[3]], &[&[4, 4], &[4, 4]]]);
+        assert_eq!(others.beyond(&usual), [(1, Bytes(8)), (1, Bytes(16))]);
+        others.add(metadata(&[&[&[5]], &[&[4, 4]]]));
+        assert_eq!(others.beyond(&usual), [(2, Bytes(16)), (2, Bytes(24))]);
+        assert_eq!(usual.beyond(&usual), [(0, Bytes::ZERO); 2]);
     }
 }

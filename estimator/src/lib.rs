@@ -64,7 +64,7 @@ pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
-pub use in_place::more_metadata;
+pub use in_place::LaunchMetadata;
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
     BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Prediction,

@@ -3,7 +3,7 @@
 //! The file is long because the estimated and the measured side become the same `Figures` here.
 
 use estimator::record::{BufferId, Pools, Role};
-use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, more_metadata};
+use estimator::{Analysis, Breakdown, Bytes, InPlace, LaunchMetadata, Phase, Simulated};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -154,12 +154,35 @@ impl Figures {
         );
     }
 
-    /// Widens the ranges of this estimate, which is of the run `usual`, by `never`, a run in which burn overwrites no
-    /// operand ([`estimator::InPlace`]). A real step makes some of its launches.
-    pub fn widen_in_place(&mut self, usual: &Simulated, never: &Simulated) {
-        self.widen(&Self::estimated(never, None));
-        let more = more_metadata(&usual.recording, &never.recording);
-        for (phase, (count, bytes)) in self.phases.iter_mut().zip(more) {
+    /// Widens the ranges of this estimate, which is of the run `usual`, by runs in which burn does not overwrite some
+    /// operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each.
+    ///
+    /// # Errors
+    ///
+    /// `simulate` failed.
+    pub fn widen_in_place<E>(
+        &mut self,
+        usual: &Simulated,
+        measured: &Self,
+        mut simulate: impl FnMut(InPlace) -> Result<Simulated, E>,
+    ) -> Result<(), E> {
+        let usual = LaunchMetadata::of(&usual.recording);
+        let mut others = LaunchMetadata::default();
+        for in_place in InPlace::SAMPLES {
+            let other = simulate(in_place)?;
+            self.widen(&Self::estimated(&other, None));
+            others.add(LaunchMetadata::of(&other.recording));
+            self.widen_by_metadata(&others.beyond(&usual));
+            if self.covers(measured) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Widens the ranges of this estimate by so many pieces of metadata and bytes at the end of each phase.
+    fn widen_by_metadata(&mut self, more: &[(u64, Bytes)]) {
+        for (phase, &(count, bytes)) in self.phases.iter_mut().zip(more) {
             widen(
                 Some(phase.allocations),
                 &mut phase.allocations_range,
@@ -176,11 +199,19 @@ impl Figures {
     /// Whether this estimate contains what `measured` had in use and reserved at the end of every phase, and the
     /// most that it reserved.
     pub fn covers(&self, measured: &Self) -> bool {
-        let phases = self.zip_phases(measured).all(|(e, m)| {
-            let peak = m.peak_reserved_bytes;
+        let in_use = self.zip_phases(measured).all(|(e, m)| {
             e.allocations_near(m.allocations) == m.allocations
                 && e.live_near(m.live_bytes) == m.live_bytes
-                && e.reserved_near(m.reserved_bytes) == m.reserved_bytes
+        });
+        in_use && self.covers_reserved(measured)
+    }
+
+    /// Whether this estimate contains what `measured` reserved at the end of every phase, and the most that it
+    /// reserved.
+    pub fn covers_reserved(&self, measured: &Self) -> bool {
+        let phases = self.zip_phases(measured).all(|(e, m)| {
+            let peak = m.peak_reserved_bytes;
+            e.reserved_near(m.reserved_bytes) == m.reserved_bytes
                 && peak
                     .is_none_or(|peak| e.peak_reserved_near(peak).is_none_or(|near| near == peak))
         });

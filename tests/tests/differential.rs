@@ -18,12 +18,14 @@ fn estimates_are_those_measured_on_cudas_runtime() {
     let lines = include_str!("../data/differential.jsonl").lines();
     let lines = lines.map(|line| serde_json::from_str::<CaseRecord>(line).unwrap());
     let lines: Vec<_> = lines.filter(|line| line.burn == switches()).collect();
-    assert_eq!(lines.len(), if cfg!(feature = "fusion") { 32 } else { 24 });
+    assert_eq!(lines.len(), if cfg!(feature = "fusion") { 33 } else { 24 });
     let apart = lines.iter().filter_map(|line| {
         let measured = line.measured.as_ref().expect("recorded with `--figures`");
         let outcome = line.case.compare(measured).unwrap();
         let name = format!("seed {}, case {}", line.seed, line.number);
-        (!outcome.agrees()).then(|| format!("{name}: {outcome:?}"))
+        // The measurements need no run in which burn does not overwrite operands.
+        let same = outcome.agrees() && !outcome.not_in_place;
+        (!same).then(|| format!("{name}: {outcome:?}"))
     });
     let apart: Vec<_> = apart.collect();
     assert!(apart.is_empty(), "{}", apart.join("\n"));

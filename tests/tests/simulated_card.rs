@@ -4,7 +4,8 @@ use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use estimator::{
-    Analysis, Bytes, DeviceSpec, Phase, Runtime, Simulated, SimulatedCard, replay, simulate,
+    Analysis, Bytes, DeviceSpec, InPlace, Phase, Runtime, Simulated, SimulatedCard, Tuning, replay,
+    simulate,
 };
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -119,6 +120,30 @@ fn a_thread_that_is_behind_finds_other_pages() {
     };
     let more = reserved(QueueLag::Full).saturating_sub(reserved(QueueLag::None));
     assert_eq!(more, Bytes(139_141_024 - 129_703_840));
+}
+
+/// `x + 1` overwrites `x` where nothing else uses `x`: burn asks CubeCL (`can_mut`).
+#[test]
+fn an_operand_that_is_not_overwritten_needs_a_second_buffer() {
+    let most = |in_place| {
+        let device = unlimited()
+            .with_tuning(Tuning::Cold)
+            .with_in_place(in_place);
+        let simulated = simulate(device, FloatDType::F32, |run| {
+            let x = Tensor::<2>::ones([1024, 1024], &run.device());
+            // Without the end of a phase in between, fusion would make one kernel of both operations.
+            run.input(&x);
+            run.end(Phase::Data)?;
+            let y = x + 1;
+            run.input(&y);
+            run.end(Phase::Forward)
+        });
+        simulated.unwrap().most_in_use()
+    };
+    let tensor = Bytes(4 << 20);
+    let overwritten = most(InPlace::WhenPossible);
+    assert!(overwritten >= tensor && overwritten < tensor + tensor);
+    assert!(most(InPlace::Never) >= tensor + tensor);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod memory;
 mod phase;
 mod profiler;
 mod queue_lag;
+mod random;
 pub mod record;
 mod recorder;
 mod registry;

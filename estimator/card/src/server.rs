@@ -26,12 +26,13 @@ use cubecl_server::server::{
 use crate::Bytes;
 use crate::card_state::CardState;
 use crate::device_spec::DeviceSpec;
-use crate::in_place::InPlace;
+use crate::in_place::NotOverwritten;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::profiler::Profiler;
 use crate::queue_lag::QueueLag;
+use crate::random;
 use crate::record::{Event, Failure};
 use crate::recorder::Suspects;
 use crate::registry;
@@ -125,8 +126,7 @@ pub(crate) struct CardServer {
     /// Buffers of throughput probes that the card refused and CubeCL has not asked about yet.
     refused_probes: Vec<usize>,
     waiting: Vec<(StreamId, Call)>,
-    /// Handles of all buffers that the program holds, if burn is to overwrite none of them ([`InPlace`]).
-    held: Vec<ManagedMemoryHandle>,
+    not_overwritten: NotOverwritten,
     /// How many calls the program is ahead of the calls that the server executes next.
     lag: usize,
     /// The state of the random numbers for [`QueueLag::Varying`].
@@ -147,11 +147,7 @@ fn next_lag(queue_lag: QueueLag, lag: usize, random: &mut u64) -> usize {
         QueueLag::None => 0,
         QueueLag::Full => TOGETHER,
         QueueLag::Varying(_) => {
-            // Knuth's generator (The Art of Computer Programming, volume 2, section 3.3.4, table 1).
-            *random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let number = (*random >> 33) as usize;
+            let number = random::next(random);
             match number & 1 {
                 0 => lag,
                 _ => (number >> 1) % (TOGETHER + 1),
@@ -167,6 +163,7 @@ impl CardServer {
         let throughput_probes = ThroughputProbes::new(utilities.name, &utilities.properties);
         let logger = utilities.logger.clone();
         let queue_lag = shared.spec.simulation.queue_lag;
+        let not_overwritten = NotOverwritten::new(shared.spec.simulation.in_place);
         let mut random = seed(queue_lag);
         let memory = memory(
             &shared.spec,
@@ -187,7 +184,7 @@ impl CardServer {
             probing: HashSet::new(),
             refused_probes: Vec::new(),
             waiting: Vec::with_capacity(2 * TOGETHER),
-            held: Vec::new(),
+            not_overwritten,
             lag: next_lag(queue_lag, 0, &mut random),
             random,
         }
@@ -214,7 +211,7 @@ impl CardServer {
         self.probing.clear();
         self.refused_probes.clear();
         self.waiting.clear();
-        self.held.clear();
+        self.not_overwritten = NotOverwritten::new(self.shared.spec.simulation.in_place);
     }
 
     /// Gives the card the runtime name `name`, by which burn's tuners know the card, and CubeCL the
@@ -253,7 +250,7 @@ impl CardServer {
         let mut suspects = Suspects::All;
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
-            self.drop_unused_handles();
+            self.not_overwritten.drop_unused();
             match call {
                 Call::Allocate { memory, size } => {
                     self.shared.recorder().note_freed(&suspects);
@@ -313,11 +310,6 @@ impl CardServer {
             // The program runs again after this run, so the candidates need no limit in it.
             self.shared.budget.open();
         }
-    }
-
-    /// Drops the handles of buffers that the program no longer holds, so that their pools see them as free.
-    fn drop_unused_handles(&mut self) {
-        self.held.retain(|memory| !memory.can_mut());
     }
 
     fn allocate(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
@@ -447,9 +439,7 @@ impl Server for CardServer {
         size: u64,
         stream_id: StreamId,
     ) -> Result<(), ServerError> {
-        if self.shared.spec.simulation.in_place == InPlace::Never {
-            self.held.push(memory.clone());
-        }
+        self.not_overwritten.allocated(&memory);
         self.enqueue(stream_id, Call::Allocate { memory, size });
         Ok(())
     }
@@ -549,7 +539,7 @@ impl Server for CardServer {
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
         self.drain_queue();
-        self.drop_unused_handles();
+        self.not_overwritten.drop_unused();
         self.memory.report(stream_id)
     }
 
@@ -559,7 +549,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.drop_unused_handles();
+        self.not_overwritten.drop_unused();
         self.shared.recorder().note_freed(&Suspects::All);
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

@@ -2,7 +2,7 @@
 
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{DeviceSpec, InPlace, Overhead, Program, QueueLag, Simulated, TrainingJob};
+use estimator::{DeviceSpec, Overhead, Program, QueueLag, Simulated, TrainingJob};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -38,18 +38,19 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     };
     // The queue lag can decide which page a buffer finds free. Other lags are tried until the ranges of the
     // estimate contain the measurement.
-    let differs =
-        |estimated: &Figures| run.ending == Outcome::Trained && !estimated.covers(&measured);
+    let trained = run.ending == Outcome::Trained;
     let mut lags = QueueLag::SAMPLES.into_iter();
-    while differs(&estimated)
+    while trained
+        && !estimated.covers_reserved(&measured)
         && let Some(queue_lag) = lags.next()
     {
         let other = simulate(proof.device().with_queue_lag(queue_lag))?;
         estimated.widen(&Figures::estimated(&other, None));
     }
-    if differs(&estimated) {
-        let never = simulate(proof.device().with_in_place(InPlace::Never))?;
-        estimated.widen_in_place(&usual, &never);
+    if trained && !estimated.covers(&measured) {
+        estimated.widen_in_place(&usual, &measured, |in_place| {
+            simulate(proof.device().with_in_place(in_place))
+        })?;
     }
     proof.progress.done();
     interrupt::disarm();
