@@ -68,7 +68,7 @@ pub fn page(
             "measured on",
             "quantity",
             "cases",
-            "equal",
+            "equal, or in the range",
             "median error",
             "worst error",
             "under-estimates",

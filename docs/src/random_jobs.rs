@@ -77,7 +77,7 @@ pub(crate) fn tables(summaries: &[Summary]) -> String {
             "burn",
             "quantity",
             "phases",
-            "equal",
+            "equal, or in the range",
             "under-estimates",
             "lowest error",
             "highest error",

@@ -112,12 +112,14 @@ impl CaseOutcome {
             (Ended::Failed(_), Ended::Failed(_)) => true,
             (real, simulated) => real == simulated,
         };
-        alike
-            && self
-                .quantities
-                .iter()
-                .all(|(_, tally)| tally.equal == tally.phases)
+        alike && all_equal(&self.quantities)
     }
+}
+
+/// Whether the two sides are equal in every phase.
+fn all_equal(quantities: &[(Quantity, Tally)]) -> bool {
+    let mut tallies = quantities.iter();
+    tallies.all(|(_, tally)| tally.equal == tally.phases)
 }
 
 /// What the real runtime did.
@@ -323,14 +325,14 @@ impl SimulatedSide {
         }
     }
 
-    /// Whether this is how the real side ended and what it measured.
+    /// Whether this is how the real side ended and what it measured, in the phases that both completed.
     fn explains(&self, measured: &MeasuredRun) -> bool {
-        match (&self.ended, &self.run) {
-            (Ended::Failed(_), _) => matches!(measured.ended, Ended::Failed(_)),
-            (ended, Some((_, figures))) => {
-                *ended == measured.ended && figures.covers(&measured.figures)
+        match self.ended {
+            Ended::Failed(_) => matches!(measured.ended, Ended::Failed(_)),
+            Ended::Trained | Ended::OutOfMemory => {
+                let quantities = self.differences(&measured.figures);
+                self.ended == measured.ended && all_equal(&quantities)
             }
-            (_, None) => false,
         }
     }
 
