@@ -244,6 +244,7 @@ impl CardServer {
     fn drain_queue(&mut self) {
         let calls = std::mem::take(&mut self.waiting);
         self.execute(calls);
+        self.not_overwritten.drop_unused();
     }
 
     fn execute(&mut self, calls: Vec<(StreamId, Call)>) {
@@ -539,7 +540,6 @@ impl Server for CardServer {
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
         self.drain_queue();
-        self.not_overwritten.drop_unused();
         self.memory.report(stream_id)
     }
 
@@ -549,7 +549,6 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.not_overwritten.drop_unused();
         self.shared.recorder().note_freed(&Suspects::All);
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

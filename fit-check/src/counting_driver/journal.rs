@@ -174,7 +174,7 @@ impl Journal {
             let calls = processes.values().map(|(calls, _)| calls).sum();
             match entry.event {
                 Event::Context | Event::Free => {}
-                // What a process still holds when it ends, it holds at its end.
+                // `end_bytes` stays what the process held when it ended.
                 Event::Exit => {
                     usage.curve.push((calls, used));
                     continue;

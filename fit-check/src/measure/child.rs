@@ -135,8 +135,8 @@ fn train<M: Model + Sync>(
 /// Runs the step until burn's tuner has nothing left to choose, and frees its memory. What it chose in a run can
 /// lead to kernels that it does not know in the next. The step is observed as the one that is measured, because
 /// what burn fuses, and so tunes, depends on where the program waits for the device. CubeCL has pools for each
-/// thread, so the step runs on threads of its own, and the pools of this one stay empty. Returns what the other pools still hold: burn keeps some of
-/// what a program has released until its next step.
+/// thread, so the step runs on threads of its own, and the pools of this one stay empty. Returns what the other
+/// pools still hold: burn keeps some of what a program has released until its next step.
 ///
 /// As on a simulated card, kernels are tuned where there is room for every candidate: the card with the index
 /// `card` has no limit meanwhile, if it is one of the counting driver.

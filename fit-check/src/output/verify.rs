@@ -60,7 +60,7 @@ impl VerifyReport {
             let range = phase.live_range?;
             Some(range.most.saturating_sub(phase.live_bytes))
         });
-        beyond.max()
+        beyond.max().filter(|more| *more > Bytes::ZERO)
     }
 
     fn phase_table(&self) -> Table {
@@ -216,7 +216,7 @@ impl Report for VerifyReport {
         if let Some(more) = self.possible_beyond() {
             let _ = writeln!(
                 page,
-                "\n  up to {} more can be in use at the end of a phase, because burn does not always overwrite an operand on a real device: the measurement is held against that range",
+                "\n  up to {} more can be in use at the end of a phase, since the program and the device's thread are not in step: the measurement is held against that range",
                 grouped(more.0)
             );
         }
