@@ -8,6 +8,7 @@ use burn::tensor::{BoolDType, Device, DeviceConfig, DeviceError, FloatDType, Int
 use cubecl_common::device::ServiceId;
 use cubecl_common::device_handle::DeviceHandle;
 use cubecl_environment::config::logger::LogCrateLevel;
+use cubecl_environment::environment;
 use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
 use cubecl_server::config::autotune::AutotuneLogLevel;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
@@ -148,6 +149,7 @@ pub(crate) fn any_service() -> ServiceId {
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
+        keep_cubecl_in_memory();
         configure_cubecl(Trials::AsBurn);
         cubecl_hip::install(Cards {
             serve: simulated_card::serve,
@@ -168,9 +170,19 @@ pub(crate) enum Trials {
     AsBurn,
 }
 
+/// Keeps what CubeCL learns about cards in memory. With burn's feature `persistence` CubeCL otherwise reads and
+/// writes a database of the user's, where answers about simulated cards must not mix with those about real ones.
+fn keep_cubecl_in_memory() {
+    // No folder can be created below a file, so CubeCL finds no database and uses memory.
+    if let Ok(file) = std::env::current_exe() {
+        environment::set_root(file);
+    }
+}
+
 /// Sets CubeCL's configuration, regardless of any `cubecl.toml` and any environment variable.
 pub(crate) fn configure_cubecl(trials: Trials) {
     let mut config = CubeClRuntimeConfig::default();
+    config.autotune.disable_cache = true;
     // `crate::listen` reads this log.
     config.autotune.logger.log = Some(LogCrateLevel::Info);
     let samples = match trials {

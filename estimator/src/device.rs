@@ -2,8 +2,10 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
+use cubecl_environment::persistence;
 use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind, Type};
+use cubecl_server::throughput::ThroughputCache;
 use serde::{Deserialize, Serialize};
 
 use simulated_card::upstream;
@@ -83,6 +85,21 @@ impl DeviceDescription {
         };
         DeviceSpec::new(card, runtime)
     }
+}
+
+/// Makes CubeCL measure the throughput of `device` anew in this process, as on its first use on a machine: forgets
+/// what earlier processes measured, which CubeCL keeps if burn has its feature `persistence`.
+pub fn forget_throughput(device: &Device) {
+    let DispatchDevice::Cube(device) = device.as_dispatch().clone().inner() else {
+        return;
+    };
+    let known = persistence::namespaces().into_iter();
+    for throughputs in known.filter(|name| name.starts_with(upstream::THROUGHPUT_NAMESPACE)) {
+        persistence::open(&throughputs).purge();
+    }
+    // CubeCL reads what is kept once, now, before another process measures the same.
+    let client = device.client();
+    ThroughputCache::get_for_device(client.name(), client.properties());
 }
 
 /// Statistics of the pools of `device`, simulated or real; zeros if the device reports none.

@@ -197,6 +197,11 @@ impl CountingDriver {
     }
 }
 
+/// Whether this process is on the counting driver.
+pub fn is_loaded() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 /// In a process on the counting driver: the length of the driver's journal in bytes.
 pub fn journal_length() -> Option<u64> {
     let journal = configured(JOURNAL_KEY)?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use cubecl_server::config::cache::CacheConfig;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
 use simulated_card::{CardState, Outcome, RunConfig, RunReport, StepDetector};
@@ -44,7 +45,7 @@ pub fn begin() {
         let text = std::env::var(RunConfig::VARIABLE).unwrap_or_default();
         let run_config = RunConfig::from_text(&text)
             .expect("built by `cargo fit-check`, this program has a card only when started by it");
-        configure();
+        configure(&run_config);
         let card = CardState::new(run_config.device.clone());
         simulated_card::insert(card.clone());
         install(Cards {
@@ -66,12 +67,15 @@ pub fn begin() {
     });
 }
 
-/// Sets the user's own configuration of CubeCL, with two changes. Nothing is cached for a card that does not
-/// exist. And a kernel is timed with burn's fewest samples, as in `estimator/src/card.rs`, since it always
+/// Sets the user's own configuration of CubeCL, with two changes. What CubeCL keeps between processes goes into the
+/// folder of this run, because the card does not exist and the folder does not outlive the run. And a kernel is timed with burn's fewest samples, as in `estimator/src/card.rs`, since it always
 /// takes the same time.
-fn configure() {
+fn configure(run_config: &RunConfig) {
     let mut config = CubeClRuntimeConfig::from_current_dir();
     config.autotune.disable_cache = true;
+    if let Some(folder) = run_config.run_report.parent() {
+        config.environment.path = CacheConfig::Directory(folder.to_path_buf());
+    }
     config.autotune.bench.min_samples = 3;
     config.autotune.bench.max_samples = 3;
     CubeClRuntimeConfig::try_set(config);

@@ -8,7 +8,7 @@ use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
 use estimator::{
     Bytes, DeviceDescription, MAX_TUNING_RUNS, Tuning, choices_made, configure_burn,
-    listen_on_devices, pools_of,
+    forget_throughput, listen_on_devices, pools_of,
 };
 use model_zoo::{Job, Model};
 
@@ -18,7 +18,7 @@ use super::driver::Driver;
 use super::observer::DeviceObserver;
 use super::{Message, Mode, Opened, Task, Training, panics, process};
 use crate::child_process;
-use crate::counting_driver::LiftedLimit;
+use crate::counting_driver::{self, LiftedLimit};
 use crate::step::{STEPS, training_device};
 
 /// Executes the task on stdin; `find` returns the model of the name in the task. The process ends when its
@@ -74,6 +74,9 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
         send(&Message::NoDevice);
         return None;
     };
+    if counting_driver::is_loaded() {
+        forget_throughput(&device);
+    }
     let version = driver.and_then(Driver::version);
     let opened = Opened {
         report: DeviceReport::new(name, &description.name, version),
