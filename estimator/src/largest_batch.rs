@@ -6,7 +6,6 @@ mod scaling;
 mod search;
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
@@ -228,12 +227,9 @@ impl<'a, P: Program> AnyQueueLag<'a, P> {
         if proposed == 0 || self.run_with_full_queue(proposed, &full_queue)?.is_none() {
             return Ok(proposed);
         }
-        let Some(scaling) = Scaling::of(self.program, &full_queue)? else {
-            return Ok(proposed);
-        };
-        let unlimited = full_queue.without_limit();
-        let predictor = Predictor::new(self.program, Arc::new(scaling), unlimited);
-        Ok(proposed.min(predictor.predicted(spec, None).batch))
+        let lower = predictor.with_full_queue();
+        let lower = lower.map(|predictor| predictor.predicted(spec, None).batch);
+        Ok(proposed.min(lower.unwrap_or(proposed)))
     }
 
     /// Runs the step on a device like `full_queue`; returns the run only if the step does not fit there.

@@ -1,10 +1,11 @@
 //! Replays the calls of a recorded program on the memory of another card, without burn.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::logging::ServerLogger;
-use cubecl_server::memory_management::ManagedMemoryHandle;
+use cubecl_server::memory_management::{ManagedMemoryBinding, ManagedMemoryHandle};
 use cubecl_server::server::IoError;
 
 use crate::Bytes;
@@ -72,6 +73,10 @@ struct Replay {
     buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
     words: Vec<u64>,
+    /// What the queued launches hold, the next launch first.
+    bound: VecDeque<Vec<ManagedMemoryBinding>>,
+    /// The position of the first event whose launch is not in `bound`.
+    queued_until: usize,
 }
 
 impl Replay {
@@ -91,6 +96,8 @@ impl Replay {
             buffers: vec![None; recording.buffers.len()],
             stream: StreamId { value: 0 },
             words: Vec::new(),
+            bound: VecDeque::new(),
+            queued_until: 0,
         }
     }
 
@@ -100,8 +107,39 @@ impl Replay {
         recording: &Recording,
         bytes: impl Fn(BufferId) -> Bytes,
     ) -> Result<(), (BufferId, IoError)> {
-        let mut events = recording.events.iter();
-        events.try_for_each(|event| self.event(recording, event, &bytes))
+        let mut queued = recording.queued.iter().peekable();
+        for (position, event) in recording.events.iter().enumerate() {
+            while let Some(queued) = queued.next_if(|queued| queued.position <= position) {
+                self.bind(recording, position, queued.launches);
+            }
+            self.event(recording, event, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Binds the buffers of the next launches, so many from the event at `position` on, as calls in the queue do.
+    fn bind(&mut self, recording: &Recording, position: usize, launches: usize) {
+        self.queued_until = self.queued_until.max(position);
+        while self.bound.len() < launches {
+            let Some(event) = recording.events.get(self.queued_until) else {
+                return;
+            };
+            self.queued_until += 1;
+            if let Event::Launch(launch) = event {
+                let operands = recording
+                    .reads(launch)
+                    .iter()
+                    .chain(recording.writes(launch));
+                let bindings = operands.map(|buffer| self.handle(*buffer).clone().binding());
+                let bindings = bindings.collect();
+                self.bound.push_back(bindings);
+            }
+        }
+    }
+
+    /// The handle of a buffer; the program has it before the device's thread allocates the buffer.
+    fn handle(&mut self, buffer: BufferId) -> &ManagedMemoryHandle {
+        self.buffers[buffer.0 as usize].get_or_insert_with(ManagedMemoryHandle::new)
     }
 
     fn allocate(&mut self, memory: ManagedMemoryHandle, size: Bytes) -> Result<(), IoError> {
@@ -127,10 +165,9 @@ impl Replay {
             Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
             }
             Event::Allocate(buffer) => {
-                let handle = ManagedMemoryHandle::new();
-                self.allocate(handle.clone(), bytes(*buffer))
+                let handle = self.handle(*buffer).clone();
+                self.allocate(handle, bytes(*buffer))
                     .map_err(|error| (*buffer, error))?;
-                self.buffers[buffer.0 as usize] = Some(handle);
             }
             Event::Free(buffer) => {
                 self.buffers[buffer.0 as usize] = None;
@@ -141,6 +178,7 @@ impl Replay {
                     // A card without room for metadata refuses the next allocation too.
                     let _ = self.memory.launch(&self.words, self.stream);
                 }
+                self.bound.pop_front();
             }
             Event::Mode(mode) => self.memory.mode((*mode).into(), self.stream),
             Event::Write => self.memory.write(self.stream),

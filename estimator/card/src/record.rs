@@ -54,6 +54,16 @@ pub enum Event {
     Mark(usize),
 }
 
+/// Launches that waited in the queue when the device's thread began to make calls. While a launch waits it holds
+/// bindings of its buffers, and CubeCL moves no buffer that is bound to another page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queued {
+    /// The number of events before that moment.
+    pub position: usize,
+    /// The number of launches, the first of which is the next in the recording.
+    pub launches: usize,
+}
+
 /// A copy of CubeCL's [`MemoryAllocationMode`] that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AllocationMode {
@@ -213,6 +223,9 @@ pub struct Recording {
     pub metadata: Vec<u64>,
     /// The ends of phases.
     pub marks: Vec<Mark>,
+    /// Launches that waited in the queue, in the order of the events.
+    #[serde(default)]
+    pub queued: Vec<Queued>,
     /// The first allocation that the card refused; a real program would not make the calls after it.
     pub failure: Option<Failure>,
     operands: Vec<BufferId>,

@@ -8,7 +8,7 @@ use cubecl_server::memory_management::WeakMemoryBinding;
 
 use crate::Bytes;
 use crate::record::{
-    BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Recording,
+    BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Queued, Recording,
 };
 
 /// Buffers that the program may have dropped since the recorder last checked them. Checking every buffer
@@ -107,6 +107,14 @@ impl Recorder {
         self.live.push((buffer, memory));
         self.ids.insert(id, buffer);
         buffer
+    }
+
+    /// Records that so many launches wait in the queue.
+    pub fn queued(&mut self, launches: usize) {
+        if launches > 0 {
+            let position = self.recording.events.len();
+            self.recording.queued.push(Queued { position, launches });
+        }
     }
 
     /// Notes the shapes that `buffer` was allocated for, if they are known.

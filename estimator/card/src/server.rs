@@ -104,6 +104,13 @@ enum Call {
     Mode(MemoryAllocationMode),
 }
 
+impl Call {
+    /// Whether this is a launch that is part of the recording.
+    fn is_recorded_launch(&self) -> bool {
+        matches!(self, Self::Launch { probe: None, .. })
+    }
+}
+
 /// The server of a simulated card.
 ///
 /// On a real card the program is ahead of the device's thread: CubeCL queues calls until there are 32 or the
@@ -248,6 +255,9 @@ impl CardServer {
     }
 
     fn execute(&mut self, calls: Vec<(StreamId, Call)>) {
+        let queued = calls.iter().chain(&self.waiting);
+        let launches = queued.filter(|(_, call)| call.is_recorded_launch()).count();
+        self.shared.recorder().queued(launches);
         let mut suspects = Suspects::All;
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {

@@ -299,7 +299,8 @@ impl<'a, P: Program> Group<'a, P> {
             validation
         };
         let of_common = common.as_ref().map(validate).unwrap_or_default();
-        if same_kernels || of_common.predicted.is_some() {
+        // Nothing has to be learned for a device that is alone in its group.
+        if same_kernels || of_common.predicted.is_some() || self.others.is_empty() {
             return Calibration {
                 first,
                 predictor: common,

@@ -24,7 +24,7 @@ pub struct Predictor<'a, P> {
     /// The step with one sample, if it can run with that; recorded on first use.
     one: OnceLock<Option<Recording>>,
     /// How the step grows with a full queue; learned on first use.
-    full_queue: OnceLock<Option<Scaling>>,
+    full_queue: OnceLock<Option<Arc<Scaling>>>,
 }
 
 /// The largest batch whose replayed calls fit on a card.
@@ -118,20 +118,24 @@ impl<'a, P: Program> Predictor<'a, P> {
         batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
     }
 
+    /// A predictor of the step with a full queue ([`QueueLag::Full`]); `None` if the calls then change with the
+    /// batch.
+    pub(super) fn with_full_queue(&self) -> Option<Self> {
+        let unlimited = self.unlimited.clone().with_queue_lag(QueueLag::Full);
+        let learn = || Scaling::of(self.program, &unlimited).ok()?.map(Arc::new);
+        let scaling = self.full_queue.get_or_init(learn).clone()?;
+        Some(Self::new(self.program, scaling, unlimited))
+    }
+
     /// Whether the predictor says that a batch that fits on a device like `spec` also fits there with a full
     /// queue ([`QueueLag::Full`]); false if it does not know.
     pub fn fits_full_queue(&self, batch: u64, spec: &DeviceSpec) -> bool {
-        let learn = || {
-            let full_queue = self.unlimited.clone().with_queue_lag(QueueLag::Full);
-            Scaling::of(self.program, &full_queue).ok().flatten()
+        let known = || {
+            let full_queue = self.with_full_queue()?;
+            let recorded = batch >= full_queue.scaling.recorded();
+            Some(recorded && full_queue.outcome(batch, spec).completed())
         };
-        let scaling = self.full_queue.get_or_init(learn).as_ref();
-        let known = scaling.filter(|scaling| batch >= scaling.recorded());
-        batch == 0
-            || known.is_some_and(|scaling| {
-                let (recording, sizes) = scaling.step(batch);
-                replay(spec, recording, |buffer| sizes[buffer.0 as usize]).completed()
-            })
+        batch == 0 || known().unwrap_or(false)
     }
 
     /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
