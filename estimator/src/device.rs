@@ -87,15 +87,19 @@ impl DeviceDescription {
     }
 }
 
-/// Makes CubeCL measure the throughput of `device` anew in this process, as on its first use on a machine: forgets
-/// what earlier processes measured, which CubeCL keeps if burn has its feature `persistence`.
-pub fn forget_throughput(device: &Device) {
+/// Makes CubeCL measure the throughput of `device` and tune its kernels anew in this process, as on its first use on
+/// a machine: forgets what earlier processes measured, which CubeCL keeps if burn has its feature `persistence`.
+pub fn forget_measurements(device: &Device) {
     let DispatchDevice::Cube(device) = device.as_dispatch().clone().inner() else {
         return;
     };
-    let known = persistence::namespaces().into_iter();
-    for throughputs in known.filter(|name| name.starts_with(upstream::THROUGHPUT_NAMESPACE)) {
-        persistence::open(&throughputs).purge();
+    for kept in persistence::namespaces() {
+        if upstream::MEASUREMENTS
+            .iter()
+            .any(|measured| kept.starts_with(measured))
+        {
+            persistence::open(&kept).purge();
+        }
     }
     // CubeCL reads what is kept once, now, before another process measures the same.
     let client = device.client();

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
@@ -43,6 +44,10 @@ const LIBDEVICE_FOLDER: &str = "nvvm/libdevice";
 
 /// The variable with the folders in which the system's loader looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The variable that names the database in which CubeCL keeps what it measured: `cubecl-runtime` 0.11.3,
+/// `src/config/base.rs`.
+const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
 
 /// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
 const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
@@ -91,16 +96,18 @@ impl CountingDriver {
             .prefix("fit-check-")
             .tempdir()
             .context("no temporary folder for the counting CUDA driver")?;
-        let path = folder.path().to_path_buf();
-        interrupt::at_end(move || {
-            // Gone already, if the program no longer needs it.
-            let _ = std::fs::remove_dir_all(path);
-            None
-        });
         let driver = Self {
             folder,
             cards: cards.to_vec(),
         };
+        let path = driver.folder.path().to_path_buf();
+        let environment = driver.environment();
+        interrupt::at_end(move || {
+            // Gone already, if the program no longer needs it.
+            let _ = std::fs::remove_dir_all(path);
+            remove_environment(&environment);
+            None
+        });
         // CubeCL looks for the first name before the second.
         for name in ["libcuda.so", "libcuda.so.1"] {
             std::fs::write(driver.path(name), library)?;
@@ -160,9 +167,19 @@ impl CountingDriver {
             command.env(LIBRARY_PATH, folders);
         }
         command.env(VARIABLE, self.path("config"));
+        if std::env::var_os(ENVIRONMENT).is_none() {
+            command.env(ENVIRONMENT, self.environment());
+        }
         if !has_libdevice() {
             command.env("CUDA_PATH", self.folder.path());
         }
+    }
+
+    /// The name of a database of CubeCL for the processes on this driver alone, whose clock says nothing about a
+    /// GPU.
+    fn environment(&self) -> String {
+        let folder = self.folder.path().file_name().unwrap_or_default();
+        folder.to_string_lossy().into_owned()
     }
 
     /// The memory of the card with this index that a process may take; none if there is no limit.
@@ -194,6 +211,28 @@ impl CountingDriver {
     /// The journal cannot be read.
     pub fn journal(&self) -> anyhow::Result<Journal> {
         Journal::read(&self.path("journal"))
+    }
+}
+
+impl Drop for CountingDriver {
+    fn drop(&mut self) {
+        remove_environment(&self.environment());
+    }
+}
+
+/// Removes the database `name`, if a process has made one where CubeCL keeps databases.
+fn remove_environment(name: &str) {
+    let root = CubeClRuntimeConfig::from_current_dir()
+        .environment
+        .path
+        .root();
+    let Ok(files) = std::fs::read_dir(root) else {
+        return;
+    };
+    for file in files.flatten() {
+        if file.file_name().to_string_lossy().starts_with(name) {
+            let _ = std::fs::remove_file(file.path());
+        }
     }
 }
 

@@ -38,9 +38,16 @@ enum Task {
     Probe(DeviceName),
     /// Train on a device.
     Train(DeviceName, Box<Training>),
+    /// Only tune the kernels of that training, for the process that trains next.
+    Tune(DeviceName, Box<Training>),
     /// Hold memory of a device, so that only so much of it is free.
     Hold(DeviceName, Bytes),
 }
+
+/// Whether a warm step on the counting driver is tuned in a process of its own, as on a machine that has tuned it
+/// before. That needs CubeCL to keep what it tuned; otherwise one process tunes and then trains, and what burn still
+/// holds of the first run is on the card in the second.
+const TUNES_APART: bool = cfg!(feature = "persistence");
 
 /// A training job, and how it is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]

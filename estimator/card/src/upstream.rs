@@ -19,9 +19,9 @@ pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
 /// The path of the kernels with which CubeCL measures the throughput of a device: `cubecl-std` 0.11.3.
 pub const THROUGHPUT_KERNELS: &str = "cubecl_std::throughput::";
 
-/// The begin of the names under which CubeCL keeps what it measured of a device's throughput between processes:
-/// `cubecl-runtime` 0.11.3, `src/throughput/cache.rs`.
-pub const THROUGHPUT_NAMESPACE: &str = "throughput/";
+/// The begin of the names under which CubeCL keeps what it measured between processes: the throughput of devices and
+/// the choices of its tuner (`cubecl-runtime` 0.11.3, `src/throughput/cache.rs` and `src/tune/tune_cache.rs`).
+pub const MEASUREMENTS: [&str; 2] = ["throughput/", "autotune/"];
 
 /// Whether a panic in the source file `file` is that of a throughput probe whose launches take no time, since
 /// nothing runs or the card has no memory for their output: the number of repetitions no longer fits into 32

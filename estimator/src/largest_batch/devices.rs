@@ -42,93 +42,86 @@ pub trait BatchObserver: Sync {
 pub type Found = (Result<LargestFit, Error>, Method);
 
 /// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited: job by job,
-/// device by device. The runs themselves ([`LargestFit::at_max`]) are not kept.
+/// device by device. The runs themselves ([`LargestFit::at_max`]) are not kept, and a job is dropped once its
+/// answers are found.
 ///
-/// Each core works on another device. Once a job is [interrupted](Program::interrupted), its remaining
-/// answers are [`Error::Interrupted`].
-pub fn largest_fits<P: Program + Sync>(
-    jobs: &[P],
+/// Each core works on another job, or on another device if there are fewer jobs than cores. Once a job is
+/// [interrupted](Program::interrupted), its remaining answers are [`Error::Interrupted`].
+pub fn largest_fits<P, J>(
+    jobs: J,
     devices: &[DeviceSpec],
     observer: &impl BatchObserver,
-) -> Vec<Vec<Found>> {
-    let Some(reference) = devices.iter().max_by_key(|device| memory(device)) else {
-        return jobs.iter().map(|_| Vec::new()).collect();
-    };
-    let jobs: Vec<_> = jobs.iter().map(|job| Job::new(job, reference)).collect();
-    let groups: Vec<_> = Group::all(&jobs, devices).collect();
-    let answers: Vec<_> = jobs.iter().map(|_| Mutex::new(Vec::new())).collect();
-    let fill = |group: &Group<P>, columns: &Identical| {
-        let found = |columns: &Identical, found: Found| {
-            let mut row = answers[group.job_index]
-                .lock()
-                .expect("no answer is half done");
-            for column in columns {
-                observer.found(group.job_index, *column, &found);
-                row.push((*column, found.clone()));
-            }
+) -> Vec<Vec<Found>>
+where
+    P: Program + Sync,
+    J: IntoIterator<Item = P, IntoIter: ExactSizeIterator + Send>,
+{
+    parallel_map(jobs.into_iter().enumerate(), |(index, program)| {
+        let Some(reference) = devices.iter().max_by_key(|device| memory(device)) else {
+            return Vec::new();
         };
-        let begins = |columns: &Identical| {
-            for column in columns {
-                observer.begins(group.job_index, *column);
-            }
+        let job = Job::new(&program, reference);
+        let row = Row {
+            job: index,
+            observer,
+            answers: Mutex::default(),
         };
-        if *columns == group.first {
-            begins(columns);
+        let groups = Group::all(&job, devices);
+        parallel_map(&groups, |group| {
+            row.begins(&group.first);
             let fit = group.calibration().first.clone();
-            return found(columns, (fit, Method::Simulation));
+            row.found(&group.first, &(fit, Method::Simulation));
+        });
+        // Of each group, the devices with the most memory come first: see `Group::with`.
+        let others = groups.iter().flat_map(|group| {
+            let others = group.others.iter().rev();
+            others.map(move |columns| (group, columns))
+        });
+        parallel_map(others.collect::<Vec<_>>(), |(group, columns)| {
+            let mut validation = group.calibration().validation.clone();
+            for columns in group.with(columns) {
+                row.begins(columns);
+                row.found(columns, &group.find(columns, &mut validation));
+            }
+        });
+        row.into_answers()
+    })
+}
+
+/// The answers for a job, as they are found.
+struct Row<'a, O> {
+    /// The number of the job.
+    job: usize,
+    observer: &'a O,
+    answers: Mutex<Vec<(usize, Found)>>,
+}
+
+impl<O: BatchObserver> Row<'_, O> {
+    fn begins(&self, columns: &Identical) {
+        for column in columns {
+            self.observer.begins(self.job, *column);
         }
-        let mut validation = group.calibration().validation.clone();
-        for columns in group.with(columns) {
-            begins(columns);
-            found(columns, group.find(columns, &mut validation));
+    }
+
+    fn found(&self, columns: &Identical, found: &Found) {
+        let mut answers = self.answers.lock().expect("no answer is half done");
+        for column in columns {
+            self.observer.found(self.job, *column, found);
+            answers.push((*column, found.clone()));
         }
-    };
-    parallel_map(in_order(&jobs, &groups), |work| match work {
-        Work::Learn(job) => {
-            job.scaling();
-        }
-        Work::Fill(group, columns) => fill(group, columns),
-    });
-    let answers = answers.into_iter().map(|row| {
-        let mut row = row.into_inner().expect("no answer is half done");
-        row.sort_by_key(|(column, _)| *column);
-        row.into_iter().map(|(_, found)| found).collect()
-    });
-    answers.collect()
+    }
+
+    /// The answers in the order of the devices.
+    fn into_answers(self) -> Vec<Found> {
+        let mut answers = self.answers.into_inner().expect("no answer is half done");
+        answers.sort_by_key(|(column, _)| *column);
+        answers.into_iter().map(|(_, found)| found).collect()
+    }
 }
 
 /// The total memory, by which devices are ordered.
 fn memory(device: &DeviceSpec) -> u64 {
     device.card.total.map_or(u64::MAX, |total| total.0)
-}
-
-/// The next work for a core.
-enum Work<'a, P> {
-    /// Learn how a job grows with the batch.
-    Learn(&'a Job<'a, P>),
-    /// Find the largest batch on these devices.
-    Fill(&'a Group<'a, P>, &'a Identical),
-}
-
-/// The order of the work, job by job. Learning how a job grows comes one job before the runs that are
-/// compared with it, and these come one job before the devices that are filled by replay, so that no core
-/// waits. Of the latter, those with the most memory come first: see [`Group::with`].
-fn in_order<'a, P>(jobs: &'a [Job<'a, P>], groups: &'a [Group<'a, P>]) -> Vec<Work<'a, P>> {
-    let mut order = Vec::new();
-    let mut lessons = jobs.iter().map(Work::Learn);
-    let mut waiting = Vec::new();
-    order.extend(lessons.next());
-    for row in groups.chunk_by(|a, b| a.job_index == b.job_index) {
-        order.extend(lessons.next());
-        order.extend(row.iter().map(|group| Work::Fill(group, &group.first)));
-        order.append(&mut waiting);
-        for group in row {
-            let others = group.others.iter().rev();
-            waiting.extend(others.map(|columns| Work::Fill(group, columns)));
-        }
-    }
-    order.append(&mut waiting);
-    order
 }
 
 /// How a job grows with the batch; `None` if it does not grow evenly.
@@ -169,7 +162,6 @@ type Identical = Vec<usize>;
 
 /// Devices with the same kernels: a job makes the same calls on all of them.
 struct Group<'a, P> {
-    job_index: usize,
     job: &'a Job<'a, P>,
     /// All devices.
     devices: &'a [DeviceSpec],
@@ -199,24 +191,22 @@ struct Validation {
 }
 
 impl<'a, P: Program> Group<'a, P> {
-    /// The groups of devices with the same kernels, job by job.
-    fn all(jobs: &'a [Job<'a, P>], devices: &'a [DeviceSpec]) -> impl Iterator<Item = Self> {
+    /// The groups of devices with the same kernels.
+    fn all(job: &'a Job<'a, P>, devices: &'a [DeviceSpec]) -> Vec<Self> {
         let spec = |column: &usize| devices[*column].clone();
         let columns = group_identical(0..devices.len(), spec);
-        let kinds = group_by_kernels(columns, move |columns| spec(&columns[0]));
-        jobs.iter().enumerate().flat_map(move |(job_index, job)| {
-            kinds.clone().into_iter().map(move |mut kind| {
-                kind.sort_by_key(|columns| memory(&devices[columns[0]]));
-                Self {
-                    job_index,
-                    job,
-                    devices,
-                    first: kind.pop().expect("each kind has a device"),
-                    others: kind,
-                    calibration: OnceLock::new(),
-                }
-            })
-        })
+        let groups = group_by_kernels(columns, |columns| spec(&columns[0]));
+        let group = |mut group: Vec<Identical>| {
+            group.sort_by_key(|columns| memory(&devices[columns[0]]));
+            Self {
+                job,
+                devices,
+                first: group.pop().expect("each group has a device"),
+                others: group,
+                calibration: OnceLock::new(),
+            }
+        };
+        groups.into_iter().map(group).collect()
     }
 
     fn device(&self, columns: &Identical) -> &'a DeviceSpec {

@@ -163,7 +163,7 @@ impl Filling {
                 .without_first_runs()
                 .until(interrupt::requested)
         });
-        largest_fits(&jobs.collect::<Vec<_>>(), &devices, self);
+        largest_fits(jobs, &devices, self);
         self.progress.done();
     }
 

@@ -8,7 +8,7 @@ use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
 use estimator::{
     Bytes, DeviceDescription, MAX_TUNING_RUNS, Tuning, choices_made, configure_burn,
-    forget_throughput, listen_on_devices, pools_of,
+    forget_measurements, listen_on_devices, pools_of,
 };
 use model_zoo::{Job, Model};
 
@@ -16,7 +16,7 @@ use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::observer::DeviceObserver;
-use super::{Message, Mode, Opened, Task, Training, panics, process};
+use super::{Message, Mode, Opened, TUNES_APART, Task, Training, panics, process};
 use crate::child_process;
 use crate::counting_driver::{self, LiftedLimit};
 use crate::step::{STEPS, training_device};
@@ -42,9 +42,26 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
             }
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
+                if counting_driver::is_loaded() && !(TUNES_APART && training.tuning == Tuning::Warm)
+                {
+                    forget_measurements(&device);
+                }
                 let device_memory = move || driver.as_ref()?.used(&opened.report.name);
                 let model = find(&training.model)?;
                 train(&model, &training, device, name.index, device_memory)?;
+            }
+        }
+        Task::Tune(name, training) => {
+            configure_burn(training.fused);
+            listen_on_devices();
+            if let Some((mut device, _)) = open(name, None) {
+                forget_measurements(&device);
+                let model = find(&training.model)?;
+                let job = training.request.resolve(&model)?;
+                // A number format that the device lacks is reported by the process that trains.
+                if device.configure(job.precision.float_type()).is_ok() {
+                    tune(&model, &job, &training_device(device, &job), name.index);
+                }
             }
         }
         Task::Hold(name, left) => {
@@ -74,9 +91,6 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
         send(&Message::NoDevice);
         return None;
     };
-    if counting_driver::is_loaded() {
-        forget_throughput(&device);
-    }
     let version = driver.and_then(Driver::version);
     let opened = Opened {
         report: DeviceReport::new(name, &description.name, version),
@@ -105,7 +119,11 @@ fn train<M: Model + Sync>(
     }
     let device = training_device(device, &job);
     let left = match training.tuning {
-        Tuning::Warm if cfg!(feature = "autotune") => tune(model, &job, &device, card),
+        Tuning::Warm
+            if cfg!(feature = "autotune") && !(TUNES_APART && counting_driver::is_loaded()) =>
+        {
+            tune(model, &job, &device, card)
+        }
         _ => Pools::default(),
     };
     let mut observer = DeviceObserver::new(

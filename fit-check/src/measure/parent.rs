@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use estimator::{Bytes, Tuning, upstream};
 
 use super::{
-    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Opened, Outcome, Task, Training,
+    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Opened, Outcome, TUNES_APART, Task,
+    Training,
 };
 use crate::child_process;
 use crate::counting_driver::CountingDriver;
@@ -70,7 +71,11 @@ impl Setup {
         training: Training,
         on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
-        self.run(&Task::Train(self.device, Box::new(training)), on_mark)
+        let training = Box::new(training);
+        if training.tuning == Tuning::Warm && self.counting.is_some() && TUNES_APART {
+            self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
+        }
+        self.run(&Task::Train(self.device, training), on_mark)
     }
 
     /// Makes another process hold so much memory of the device that only `left` of it is free.
