@@ -1,6 +1,7 @@
 //! The generated pages of `docs/` are up to date.
 
 use docs::{accuracy, configurations, random_jobs, records};
+use fit_check::records::{LargestBatchRecord, RecordedOutcome};
 
 #[test]
 fn the_page_on_accuracy_is_that_of_the_records() {
@@ -14,4 +15,47 @@ fn the_page_on_accuracy_is_that_of_the_records() {
         page == include_str!("../accuracy.md"),
         "docs/accuracy.md is stale: run `cargo run -p docs -- accuracy > docs/accuracy.md`"
     );
+}
+
+/// Every largest batch on the page is one that CUDA's runtime trained, while the next ran out of memory. Most
+/// cells of the page were replayed, and every record was run.
+#[test]
+fn the_batches_on_the_page_were_trained() {
+    let records = records::largest_batches().expect("records that can be read");
+    let trained = |record: &&LargestBatchRecord| {
+        let ended = (record.ending, record.next_ending);
+        !record.burn.fusion && ended == (RecordedOutcome::Trained, RecordedOutcome::OutOfMemory)
+    };
+    let trained: Vec<_> = records.iter().filter(trained).collect();
+    let page = include_str!("../batch_sizes.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let mut rows = rows.map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+    let header = rows.next().expect("a header");
+    let mut cells = 0;
+    for row in rows.filter(|row| row.len() == header.len()) {
+        let [_, model, precision, unit] = row[..4] else {
+            panic!("a row without names: {row:?}");
+        };
+        for (card, batch) in header.iter().zip(&row).skip(4) {
+            // Nothing can be trained where not one sample fits, or burn has no kernel.
+            let batch: u64 = batch.replace(',', "").parse().unwrap_or(0);
+            if batch == 0 {
+                continue;
+            }
+            let found = trained.iter().any(|record| {
+                let tokens = record.input.seq.max(record.input.src_seq).unwrap_or(1);
+                let factor = if unit == "tokens" { tokens as u64 } else { 1 };
+                record.model == model
+                    && record.precision.to_string() == precision
+                    && record.device.name.ends_with(card)
+                    && record.batch * factor == batch
+            });
+            assert!(
+                found,
+                "{model} {precision} on {card}: no record of {batch} {unit}"
+            );
+            cells += 1;
+        }
+    }
+    assert_eq!(cells, 167);
 }

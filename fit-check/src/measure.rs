@@ -38,8 +38,10 @@ enum Task {
     Probe(DeviceName),
     /// Train on a device.
     Train(DeviceName, Box<Training>),
-    /// Only tune the kernels of that training, for the process that trains next.
+    /// Only tune the kernels of a training, and keep what was tuned for the next process.
     Tune(DeviceName, Box<Training>),
+    /// Train with kernels that an earlier process tuned.
+    TrainTuned(DeviceName, Box<Training>),
     /// Hold memory of a device, so that only so much of it is free.
     Hold(DeviceName, Bytes),
 }

@@ -165,3 +165,26 @@ fn several_processes_are_added_up() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&(150 * MIB).to_string()), "{text}");
 }
+
+/// With burn's feature `persistence` CubeCL keeps what it measured in a database of the user's, from which a real GPU
+/// would get it. What it measures by the counting driver's clock goes into another database, which does not stay.
+#[test]
+fn what_is_measured_on_the_counting_driver_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let databases = folder.path().join("cubecl");
+    std::fs::create_dir(&databases).unwrap();
+    std::fs::write(databases.join("default.db"), "the user's").unwrap();
+    let script = "echo $CUBECL_ENVIRONMENT; touch $XDG_CACHE_HOME/cubecl/$CUBECL_ENVIRONMENT.db";
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["run", "--memory", "1GiB", "--", "sh", "-c", script])
+        .current_dir(folder.path())
+        .env("XDG_CACHE_HOME", folder.path())
+        .env_remove("CUBECL_ENVIRONMENT")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("fit-check-"), "{text}");
+    let left = std::fs::read_dir(&databases).unwrap();
+    let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["default.db"]);
+}

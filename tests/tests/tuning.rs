@@ -1,7 +1,9 @@
 //! burn as users run it: it fuses kernels, and tunes them at the first run.
 #![cfg(feature = "autotune")]
 
-use estimator::{DeviceSpec, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning};
+use estimator::{
+    DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning, replay,
+};
 use fit_check::{simulate_step, training_job};
 use model_zoo::{Input, Request};
 
@@ -113,4 +115,28 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
             "batch {batch}, {preference:?}"
         );
     }
+}
+
+/// CubeCL moves buffers off pages of an old size when a card is nearly full, but no buffer that a queued launch
+/// holds. CUDA's runtime on the counting driver trains BERT-base with 152 samples on a TITAN RTX and runs out of
+/// memory with 153 (`docs/data/largest_batches.jsonl`). A replay without the queue finds room for 160.
+#[test]
+fn a_replay_moves_no_buffer_that_a_queued_launch_holds() {
+    let variant = model_zoo::find("bert-base-pretraining").unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let titan = Gpu::find("titan-rtx").unwrap().spec(Runtime::Cuda);
+    let unlimited = step.simulate(160, titan.without_limit()).unwrap();
+    let mut recording = unlimited.recording;
+    let sizes: Vec<_> = recording
+        .buffers
+        .iter()
+        .map(|buffer| buffer.bytes)
+        .collect();
+    let fits = |recording| replay(&titan, recording, |id| sizes[id.0 as usize]).completed();
+    assert!(!fits(&recording));
+    let limited = step.simulate(160, titan.clone()).unwrap();
+    assert!(limited.recording.failure.is_some());
+    recording.queued.clear();
+    assert!(fits(&recording));
 }

@@ -35,22 +35,8 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
         Task::Probe(name) => {
             open(name, Driver::load().as_ref());
         }
-        Task::Train(name, training) => {
-            configure_burn(training.fused);
-            if training.tuning == Tuning::Warm {
-                listen_on_devices();
-            }
-            let driver = Driver::load();
-            if let Some((device, opened)) = open(name, driver.as_ref()) {
-                if counting_driver::is_loaded() && !(TUNES_APART && training.tuning == Tuning::Warm)
-                {
-                    forget_measurements(&device);
-                }
-                let device_memory = move || driver.as_ref()?.used(&opened.report.name);
-                let model = find(&training.model)?;
-                train(&model, &training, device, name.index, device_memory)?;
-            }
-        }
+        Task::Train(name, training) => train(name, &training, find, Tuned::Now)?,
+        Task::TrainTuned(name, training) => train(name, &training, find, Tuned::Before)?,
         Task::Tune(name, training) => {
             configure_burn(training.fused);
             listen_on_devices();
@@ -101,13 +87,34 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
     Some((device, opened))
 }
 
+/// When the kernels of a warm step are tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tuned {
+    /// In an earlier process, which kept what it tuned.
+    Before,
+    /// In this process.
+    Now,
+}
+
 fn train<M: Model + Sync>(
-    model: &M,
+    name: DeviceName,
     training: &Training,
-    mut device: Device,
-    card: usize,
-    device_memory: impl Fn() -> Option<Bytes> + 'static,
+    find: impl Fn(&str) -> anyhow::Result<M>,
+    tuned: Tuned,
 ) -> anyhow::Result<()> {
+    configure_burn(training.fused);
+    if training.tuning == Tuning::Warm {
+        listen_on_devices();
+    }
+    let driver = Driver::load();
+    let Some((mut device, opened)) = open(name, driver.as_ref()) else {
+        return Ok(());
+    };
+    if tuned == Tuned::Now && counting_driver::is_loaded() {
+        forget_measurements(&device);
+    }
+    let device_memory = move || driver.as_ref()?.used(&opened.report.name);
+    let model = &find(&training.model)?;
     let job = training.request.resolve(model)?;
     if let Err(refused) = device.configure(job.precision.float_type()) {
         send(&Message::Failed(refused.to_string()));
@@ -118,11 +125,9 @@ fn train<M: Model + Sync>(
         process::limit(limit)?;
     }
     let device = training_device(device, &job);
-    let left = match training.tuning {
-        Tuning::Warm
-            if cfg!(feature = "autotune") && !(TUNES_APART && counting_driver::is_loaded()) =>
-        {
-            tune(model, &job, &device, card)
+    let left = match (training.tuning, tuned) {
+        (Tuning::Warm, Tuned::Now) if cfg!(feature = "autotune") => {
+            tune(model, &job, &device, name.index)
         }
         _ => Pools::default(),
     };

@@ -72,8 +72,9 @@ impl Setup {
         on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
         let training = Box::new(training);
-        if training.tuning == Tuning::Warm && self.counting.is_some() && TUNES_APART {
+        if TUNES_APART && training.tuning == Tuning::Warm && self.counting.is_some() {
             self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
+            return self.run(&Task::TrainTuned(self.device, training), on_mark);
         }
         self.run(&Task::Train(self.device, training), on_mark)
     }
