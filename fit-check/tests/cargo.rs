@@ -109,10 +109,9 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     let bytes = |name: &str| peak[name].as_u64().unwrap();
     assert_near(bytes("live_bytes"), expected.most_in_use(), LATE, "live");
     assert_near(bytes("reserved_bytes"), expected.reserved, PAGE, "reserved");
-    let card = DeviceSpec::unlimited(Runtime::Cuda);
     assert_near(
         bytes("required_bytes"),
-        expected.required(&card),
+        expected.required(),
         PAGE,
         "required",
     );

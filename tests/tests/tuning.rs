@@ -1,6 +1,7 @@
 //! burn as users run it: it fuses kernels, and tunes them at the first run.
 #![cfg(feature = "autotune")]
 
+use estimator::record::Recording;
 use estimator::{
     DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning, replay,
 };
@@ -133,7 +134,8 @@ fn a_replay_moves_no_buffer_that_a_queued_launch_holds() {
         .iter()
         .map(|buffer| buffer.bytes)
         .collect();
-    let fits = |recording| replay(&titan, recording, |id| sizes[id.0 as usize]).completed();
+    let fits =
+        |recording: &Recording| replay(&titan, recording, |id| sizes[id.0 as usize]).completed();
     assert!(!fits(&recording));
     let limited = step.simulate(160, titan.clone()).unwrap();
     assert!(limited.recording.failure.is_some());

@@ -16,7 +16,7 @@ use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::observer::DeviceObserver;
-use super::{Message, Mode, Opened, TUNES_APART, Task, Training, panics, process};
+use super::{Message, Mode, Opened, Task, Training, panics, process};
 use crate::child_process;
 use crate::counting_driver::{self, LiftedLimit};
 use crate::step::{STEPS, training_device};
