@@ -49,7 +49,7 @@ enum Task {
 /// Whether a warm step on the counting driver is tuned in a process of its own, as on a machine that has tuned it
 /// before. That needs CubeCL to keep what it tuned; otherwise one process tunes and then trains, and what burn still
 /// holds of the first run is on the card in the second.
-const TUNES_APART: bool = cfg!(feature = "persistence");
+const TUNES_APART: bool = cfg!(all(feature = "autotune", feature = "persistence"));
 
 /// A training job, and how it is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]

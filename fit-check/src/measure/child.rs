@@ -38,16 +38,8 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
         Task::Train(name, training) => train(name, &training, find, Tuned::Now)?,
         Task::TrainTuned(name, training) => train(name, &training, find, Tuned::Before)?,
         Task::Tune(name, training) => {
-            configure_burn(training.fused);
-            listen_on_devices();
-            if let Some((mut device, _)) = open(name, None) {
-                forget_measurements(&device);
-                let model = find(&training.model)?;
-                let job = training.request.resolve(&model)?;
-                // A number format that the device lacks is reported by the process that trains.
-                if device.configure(job.precision.float_type()).is_ok() {
-                    tune(&model, &job, &training_device(device, &job), name.index);
-                }
+            if let Some(set_up) = set_up(name, &training, find, None, Tuned::Now)? {
+                tune(&set_up.model, &set_up.job, &set_up.device, name.index);
             }
         }
         Task::Hold(name, left) => {
@@ -96,38 +88,71 @@ enum Tuned {
     Now,
 }
 
+/// A device that is ready for a training.
+struct SetUp<M> {
+    /// The device with autodiff.
+    device: Device,
+    opened: Opened,
+    model: M,
+    job: Job,
+}
+
+/// Opens the device and sets it up for `training`; none if that is not possible, which a message says.
+fn set_up<M: Model + Sync>(
+    name: DeviceName,
+    training: &Training,
+    find: impl Fn(&str) -> anyhow::Result<M>,
+    driver: Option<&Driver>,
+    tuned: Tuned,
+) -> anyhow::Result<Option<SetUp<M>>> {
+    configure_burn(training.fused);
+    if training.tuning == Tuning::Warm {
+        listen_on_devices();
+    }
+    let Some((mut device, opened)) = open(name, driver) else {
+        return Ok(None);
+    };
+    if tuned == Tuned::Now && counting_driver::is_loaded() {
+        forget_measurements(&device);
+    }
+    let model = find(&training.model)?;
+    let job = training.request.resolve(&model)?;
+    if let Err(refused) = device.configure(job.precision.float_type()) {
+        send(&Message::Failed(refused.to_string()));
+        return Ok(None);
+    }
+    Ok(Some(SetUp {
+        device: training_device(device, &job),
+        opened,
+        model,
+        job,
+    }))
+}
+
 fn train<M: Model + Sync>(
     name: DeviceName,
     training: &Training,
     find: impl Fn(&str) -> anyhow::Result<M>,
     tuned: Tuned,
 ) -> anyhow::Result<()> {
-    configure_burn(training.fused);
-    if training.tuning == Tuning::Warm {
-        listen_on_devices();
-    }
     let driver = Driver::load();
-    let Some((mut device, opened)) = open(name, driver.as_ref()) else {
+    let Some(set_up) = set_up(name, training, find, driver.as_ref(), tuned)? else {
         return Ok(());
     };
-    if tuned == Tuned::Now && counting_driver::is_loaded() {
-        forget_measurements(&device);
-    }
+    let SetUp {
+        device,
+        opened,
+        model,
+        job,
+    } = set_up;
     let device_memory = move || driver.as_ref()?.used(&opened.report.name);
-    let model = &find(&training.model)?;
-    let job = training.request.resolve(model)?;
-    if let Err(refused) = device.configure(job.precision.float_type()) {
-        send(&Message::Failed(refused.to_string()));
-        return Ok(());
-    }
     let _dry_run = (training.mode == Mode::DryRun).then(DryRun::new);
     if let Some(limit) = training.limit {
         process::limit(limit)?;
     }
-    let device = training_device(device, &job);
     let left = match (training.tuning, tuned) {
         (Tuning::Warm, Tuned::Now) if cfg!(feature = "autotune") => {
-            tune(model, &job, &device, name.index)
+            tune(&model, &job, &device, name.index)
         }
         _ => Pools::default(),
     };
