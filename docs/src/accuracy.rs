@@ -190,7 +190,8 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
             cells().count().to_string(),
             count(|record| record.ending == RecordedOutcome::Trained),
             count(|record| record.next_ending == RecordedOutcome::OutOfMemory),
-            count(|record| record.next_ending == RecordedOutcome::Trained),
+            count(|record| record.next_trained() && record.next_fits_without_lag),
+            count(|record| record.next_trained() && !record.next_fits_without_lag),
         ]
     });
     let summary = text_table(
@@ -199,7 +200,8 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
             "cells",
             "N trained",
             "N + 1 ran out of memory",
-            "N + 1 trained",
+            "N + 1 trained, refused only with queue lag",
+            "N + 1 trained otherwise",
         ],
         rows,
     );

@@ -2,14 +2,16 @@
 
 use std::any::Any;
 
+use serde::{Deserialize, Serialize};
 use simulated_card::upstream;
 
 use crate::Bytes;
 use crate::Phase;
+use crate::QueueLag;
 use crate::record::Refusal;
 
 /// Why there is no estimate.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// The program panicked.
     #[error("the training step panicked: {0}")]
@@ -39,6 +41,9 @@ pub enum Error {
     /// burn's tuner does not settle on kernels.
     #[error("burn tunes the kernels of this step anew in each run")]
     NeverTuned,
+    /// A caller that simulates in a process of its own had no answer from it.
+    #[error("the process that simulates the step {0}")]
+    Process(String),
 }
 
 impl Error {
@@ -58,10 +63,11 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
 }
 
 /// The allocation that a card refused.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error(
-    "an allocation of {bytes} in the {phase} phase{} does not fit",
-    layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default()
+    "an allocation of {bytes} in the {phase} phase{} does not fit{}",
+    layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default(),
+    if self.only_with_lag() { " where the device's thread is behind the program" } else { "" }
 )]
 pub struct OutOfMemory {
     /// The size of the allocation.
@@ -76,4 +82,14 @@ pub struct OutOfMemory {
     pub layer: Option<String>,
     /// The kernel that was to write it, if known.
     pub kernel: Option<String>,
+    /// How far the device's thread was behind the program.
+    pub queue_lag: QueueLag,
+}
+
+impl OutOfMemory {
+    /// Whether the card refused it in a run with queue lag. Runs without lag come first wherever this crate looks for
+    /// what fits, so the step fits where the device's thread keeps up with the program.
+    pub fn only_with_lag(&self) -> bool {
+        self.queue_lag != QueueLag::None
+    }
 }

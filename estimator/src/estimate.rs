@@ -10,7 +10,7 @@ use crate::Phase;
 use crate::analysis::{
     Breakdown, Categories, Category, History, LayerOf, Lifetimes, PhaseMemory, Timeline,
 };
-use crate::card::DeviceSpec;
+use crate::card::{DeviceSpec, QueueLag};
 use crate::job::{Program, TrainingJob};
 use crate::record::{Event, Failure, LayerId, Recording};
 use crate::required::required;
@@ -121,7 +121,8 @@ impl Simulated {
             None => Ok(()),
             Some(failure) => {
                 let analysis = Analysis::of(&self.recording);
-                Err(analysis.out_of_memory(&self.recording, failure))
+                let lag = self.spec.simulation.queue_lag;
+                Err(analysis.out_of_memory(&self.recording, failure, lag))
             }
         }
     }
@@ -249,8 +250,13 @@ impl Analysis {
         }
     }
 
-    /// Describes the allocation of `failure`, which is the failure of `recording`.
-    pub(crate) fn out_of_memory(&self, recording: &Recording, failure: &Failure) -> OutOfMemory {
+    /// Describes the allocation of `failure`, which is the failure of `recording`, a run with `queue_lag`.
+    pub(crate) fn out_of_memory(
+        &self,
+        recording: &Recording,
+        failure: &Failure,
+        queue_lag: QueueLag,
+    ) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.marks_before(life.born);
         let active_op = self.active_op(recording, life.born);
@@ -267,6 +273,7 @@ impl Analysis {
                 .map_or(Phase::Init, |mark| mark.phase),
             layer: active_op.layer,
             kernel: active_op.kernel,
+            queue_lag,
         }
     }
 

@@ -125,13 +125,14 @@ pub fn largest_batch<P: Program>(
     })
 }
 
-/// The largest batch that fits on a card, and the next batch, which does not.
-#[derive(Clone, Debug)]
+/// The largest batch that fits on a card, and the next batch, which does not. Serialized without its run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LargestFit {
     /// Number of samples in the batch; 0 if not even one fits.
     pub batch: u64,
     /// The run of the step with it on the card; `None` if not even one sample fits, or if the step was not
     /// run.
+    #[serde(skip)]
     pub at_max: Option<Simulated>,
     /// The first batch that does not fit: the next one that the program accepts.
     pub next: u64,

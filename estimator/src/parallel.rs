@@ -40,6 +40,15 @@ where
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Runs `work` with every [`parallel_map`] within it on this thread alone, for a process that shares the cores
+/// with others like it.
+pub fn on_this_thread<R>(work: impl FnOnce() -> R) -> R {
+    let before = WORKS.replace(true);
+    let result = work();
+    WORKS.set(before);
+    result
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -47,6 +56,14 @@ mod tests {
         let items: Vec<u32> = (0..100).collect();
         assert_eq!(super::parallel_map(&items, |item| item * 2)[..3], [0, 2, 4]);
         assert_eq!(super::parallel_map(items.clone(), |item| item), items);
+    }
+
+    #[test]
+    fn work_can_be_kept_on_its_thread() {
+        let threads =
+            super::on_this_thread(|| super::parallel_map(0..8, |_| std::thread::current().id()));
+        assert_eq!(threads, [std::thread::current().id(); 8]);
+        assert!(!super::WORKS.get());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starts this program again, for a task in a process of its own.
 
-use std::io::{BufRead, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +56,28 @@ pub(crate) fn send_task(child: &mut Child, task: &impl Serialize) -> serde_json:
         let _ = writeln!(stdin, "{task}");
     }
     Ok(())
+}
+
+/// The messages that a child writes to `stdout`, until it closes it. Other lines are left out: drivers write to
+/// stdout too.
+pub(crate) fn messages<T: DeserializeOwned>(
+    stdout: Option<ChildStdout>,
+) -> impl Iterator<Item = T> {
+    let lines = stdout
+        .into_iter()
+        .flat_map(|out| BufReader::new(out).lines());
+    lines
+        .map_while(Result::ok)
+        .filter_map(|line| serde_json::from_str(&line).ok())
+}
+
+/// In the child process: writes a message as one line to stdout, at once, since the process may not live to send
+/// another.
+pub(crate) fn send(message: &impl Serialize) {
+    if let Ok(line) = serde_json::to_string(message) {
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    }
 }
 
 /// In the child process: reads the task from stdin. The process ends when its parent does.

@@ -35,6 +35,9 @@ pub enum Command {
     /// The process in which `verify` trains
     #[command(hide = true)]
     Measure,
+    /// The process in which `table` fills a row
+    #[command(hide = true)]
+    Row,
     /// The zoo: variants, parameters, defaults, sources
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance

@@ -42,6 +42,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             measure::run_child(|name| Ok(model_source::find(name)?.0))?;
             FITS
         }
+        Command::Row => {
+            table::row_process::run_child(|name| Ok(model_source::find(name)?.0))?;
+            FITS
+        }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
         Command::Cache(raw) => cache::run(&raw)?,

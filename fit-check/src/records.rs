@@ -99,6 +99,9 @@ pub struct LargestBatchRecord {
     pub next: u64,
     /// How the next batch ended.
     pub next_ending: RecordedOutcome,
+    /// Whether the next batch is predicted to fit where the device's thread keeps up with the program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub next_fits_without_lag: bool,
 }
 
 /// How a batch ended.
@@ -125,6 +128,11 @@ impl RecordedOutcome {
 }
 
 impl LargestBatchRecord {
+    /// Whether the next batch trained.
+    pub fn next_trained(&self) -> bool {
+        self.next_ending == RecordedOutcome::Trained
+    }
+
     /// The record of `report`, with today's date.
     pub fn new(report: &LimitReport) -> Self {
         let asked = &report.asked;
@@ -143,6 +151,7 @@ impl LargestBatchRecord {
             ending: RecordedOutcome::of(&largest.ending),
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
+            next_fits_without_lag: next.fits_without_lag,
         }
     }
 }

@@ -68,18 +68,11 @@ fn the_process_that_measures_ends_when_fit_check_is_killed() {
         .spawn()
         .unwrap();
     let program = env!("CARGO_BIN_EXE_fit-check");
-    let children = || {
-        let path = format!("/proc/{0}/task/{0}/children", child.id());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace()
-            .map(String::from)
-            .collect::<Vec<_>>()
-    };
     let began = Instant::now();
     let mut seen = Vec::new();
     // Without a device, the program ends by itself.
     while seen.is_empty() && began.elapsed() < Duration::from_secs(20) && alive(child.id()) {
-        seen = children();
+        seen = children(child.id());
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();
@@ -91,6 +84,50 @@ fn the_process_that_measures_ends_when_fit_check_is_killed() {
                 || !Path::new(&executable).exists()
         });
     }
+}
+
+/// The processes that the threads of `process` started.
+fn children(process: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let threads = threads.into_iter().flatten().filter_map(Result::ok);
+    let texts = threads
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children = texts.flat_map(|text| {
+        let numbers = text.split_whitespace().map(String::from);
+        numbers.collect::<Vec<_>>()
+    });
+    children.collect()
+}
+
+/// The system may kill the process of a row, for instance for want of memory.
+#[test]
+fn a_table_says_that_the_process_of_a_row_was_killed() {
+    let child = fit_check(&[
+        "table",
+        "nasnet-a-large",
+        "--gpu",
+        "24GB",
+        "--format",
+        "json",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    wait_until("the row begins", Duration::from_secs(20), || {
+        !children(child.id()).is_empty()
+    });
+    for row in children(child.id()) {
+        kill(Pid::from_raw(row.parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = &report["rows"][0]["cells"][0]["error"];
+    assert_eq!(
+        error,
+        "the process that simulates the step ended too early (signal: 9 (SIGKILL))"
+    );
 }
 
 fn alive(process: u32) -> bool {

@@ -8,11 +8,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
-fn dcgan(memory: &str) -> Value {
+fn answer(question: &str, memory: &str) -> Value {
     let mut program = Command::new(env!("CARGO_BIN_EXE_fit-check"));
-    program.args("estimate dcgan --batch 2 --runtime wgpu --format json --quiet".split(' '));
-    let answer = program.args(["--memory", memory]).output().unwrap();
+    program.args(question.split(' '));
+    program.args("--runtime wgpu --format json --quiet --memory".split(' '));
+    let answer = program.arg(memory).output().unwrap();
     serde_json::from_slice(&answer.stdout).unwrap()
+}
+
+fn dcgan(memory: &str) -> Value {
+    answer("estimate dcgan --batch 2", memory)
 }
 
 #[test]
@@ -26,4 +31,18 @@ fn a_close_fit_says_whether_it_depends_on_the_thread() {
     assert_eq!(fits(8), (true.into(), false.into()));
     assert_eq!(fits(9), (true.into(), true.into()));
     assert_eq!(fits(100), (true.into(), Value::Null));
+}
+
+#[test]
+fn a_largest_batch_also_fits_where_the_thread_is_behind() {
+    let required = dcgan("1GiB")["peak"]["required_bytes"].as_u64().unwrap() >> 20;
+    let largest = |more: u64| {
+        let memory = format!("{}MiB", required + more);
+        answer("max-batch dcgan --advise=never", &memory)["cards"][0].clone()
+    };
+    let close = largest(0);
+    assert_eq!(close["max_batch"], 1);
+    let refused = close["next"]["refused"].as_str().unwrap();
+    assert!(refused.ends_with("does not fit where the device's thread is behind the program"));
+    assert!(largest(9)["max_batch"].as_u64().unwrap() >= 2);
 }

@@ -143,7 +143,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         let replayed = || self.outcome(predicted.next, spec).failure;
         let failure = predicted.failure.or_else(replayed)?;
         let recording = self.until(predicted.next, failure);
-        Some(Analysis::of(&recording).out_of_memory(&recording, &failure))
+        let lag = spec.simulation.queue_lag;
+        Some(Analysis::of(&recording).out_of_memory(&recording, &failure, lag))
     }
 
     /// Replays the step with `batch` samples on a card like `spec`.

@@ -1,15 +1,21 @@
 //! Largest batches of models x cards x precisions.
 
+pub(super) mod row_process;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
-use estimator::{BatchObserver, Error, Found, Gpu, Method, Runtime, Tuning, largest_fits};
+use estimator::{
+    BatchObserver, DeviceSpec, Error, Found, Gpu, Method, Runtime, Tuning, largest_fits,
+    parallel_map,
+};
 use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
+use self::row_process::{Message, RowTask};
 use super::{FITS, UNKNOWN};
 use crate::cli::{self, Cli, Command};
 use crate::interrupt;
@@ -42,7 +48,7 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
             UNKNOWN
         }))
     });
-    filling.run();
+    filling.run_apart();
     interrupt::disarm();
     show(&filling.report(), &raw.output)
 }
@@ -62,6 +68,8 @@ fn show(report: &TableReport, output: &cli::Output) -> anyhow::Result<u8> {
 /// A model in one precision.
 #[derive(Debug)]
 struct Entry {
+    /// The model, as typed.
+    typed: String,
     model: AnyModel,
     job: Job,
     unit: Unit,
@@ -128,7 +136,7 @@ impl Plan {
         self
     }
 
-    /// Fills the table until it is complete.
+    /// Fills the table in this process, until it is complete.
     pub fn run(self, quiet: bool) -> TableReport {
         let filling = Filling::new(self, quiet);
         filling.run();
@@ -154,24 +162,69 @@ impl Filling {
         }
     }
 
-    /// Fills the table until it is complete or the user presses Ctrl-C.
+    /// Fills the table in this process.
     fn run(&self) {
-        let cards = self.plan.cards.iter();
-        let devices: Vec<_> = cards.map(|card| card.device.clone()).collect();
-        let jobs = self.plan.entries.iter().map(|entry| {
-            training_job(&entry.model, &entry.job)
-                .without_first_runs()
-                .until(interrupt::requested)
-        });
-        largest_fits(jobs, &devices, self);
+        let entries = self.plan.entries.iter();
+        let jobs = entries.map(|entry| training_job(&entry.model, &entry.job).without_first_runs());
+        largest_fits(jobs, &self.devices(), self);
         self.progress.done();
+    }
+
+    /// Fills the table until it is complete or the user presses Ctrl-C, each row in a process of its own, as
+    /// many at a time as there are cores.
+    fn run_apart(&self) {
+        let rows = self.plan.entries.len();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let devices = self.devices();
+        parallel_map(0..rows, |row| {
+            if interrupt::requested() {
+                return;
+            }
+            let entry = &self.plan.entries[row];
+            let task = RowTask {
+                model: entry.typed.clone(),
+                request: entry.job.request(),
+                devices: devices.clone(),
+                one_thread: rows >= cores,
+            };
+            let ended = row_process::run(&task, |message| match message {
+                Message::Begins(column) => self.begins(row, column),
+                Message::Found(column, found) => self.found(row, column, &found),
+            });
+            if interrupt::requested() {
+                return;
+            }
+            let columns = 0..devices.len();
+            let missing: Vec<_> = {
+                let filled = self.filled(row);
+                columns
+                    .filter(|column| !filled.contains_key(column))
+                    .collect()
+            };
+            for column in missing {
+                let error = Error::Process(ended.clone());
+                self.found(row, column, &(Err(error), Method::Simulation));
+            }
+        });
+        self.progress.done();
+    }
+
+    fn devices(&self) -> Vec<DeviceSpec> {
+        let cards = self.plan.cards.iter();
+        cards.map(|card| card.device.clone()).collect()
+    }
+
+    /// The filled cells of `row`.
+    fn filled(&self, row: usize) -> MutexGuard<'_, BTreeMap<usize, BatchCell>> {
+        let cells = self.rows[row].lock();
+        cells.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table with the cells that are filled; in the others the user interrupted.
     fn report(&self) -> TableReport {
         let plan = &self.plan;
-        let rows = plan.entries.iter().zip(&self.rows).map(|(entry, filled)| {
-            let filled = filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = plan.entries.iter().enumerate().map(|(row, entry)| {
+            let filled = self.filled(row);
             let cells = (0..plan.cards.len()).map(|column| {
                 let cell = filled.get(&column).cloned();
                 cell.unwrap_or_else(|| entry.cell((Err(Error::Interrupted), Method::Simulation)))
@@ -202,9 +255,7 @@ impl BatchObserver for Filling {
     /// Shows the row if it is complete.
     fn found(&self, row: usize, column: usize, found: &Found) {
         let entry = &self.plan.entries[row];
-        let mut cells = self.rows[row]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut cells = self.filled(row);
         cells.insert(column, entry.cell(found.clone()));
         if cells.len() == self.plan.cards.len() && !interrupt::requested() {
             let batches = cells.values().map(|cell| match cell.in_unit(entry.unit) {
@@ -241,6 +292,7 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
                 None => typed,
             };
             entries.push(Entry {
+                typed: name.into(),
                 job: resolve::job_of(&model, request)?,
                 model: model.clone(),
                 unit: published.as_ref().map_or(Unit::Samples, |row| row.unit),

@@ -1,6 +1,5 @@
 //! The child process: it trains, sends messages through stdout, and ends.
 
-use std::io::Write;
 use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Device;
@@ -17,7 +16,7 @@ use super::devices::{self, DeviceName, DeviceReport};
 use super::driver::Driver;
 use super::observer::DeviceObserver;
 use super::{Message, Mode, Opened, Task, Training, panics, process};
-use crate::child_process;
+use crate::child_process::{self, send};
 use crate::counting_driver::{self, LiftedLimit};
 use crate::step::{STEPS, training_device};
 
@@ -221,13 +220,5 @@ fn hold(mut ballast: Ballast, left: Bytes, free: impl Fn() -> Option<Bytes>) {
     }
     loop {
         std::thread::park();
-    }
-}
-
-/// Writes a message as one line to stdout, at once: the process may not live to send another.
-fn send(message: &Message) {
-    if let Ok(line) = serde_json::to_string(message) {
-        let mut stdout = std::io::stdout().lock();
-        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     }
 }

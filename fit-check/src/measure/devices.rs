@@ -198,9 +198,10 @@ impl DeviceReport {
     /// The report on a device that reports the name `called` and is driven as `name` says. `driver` is the
     /// version of its driver, if something other than the graphics API reports it.
     pub(super) fn new(name: DeviceName, called: &str, driver: Option<String>) -> Self {
-        let adapters = match name.driven.runtime() {
-            Runtime::Cuda => Vec::new(),
-            Runtime::Wgpu | Runtime::Vulkan => adapters(),
+        let adapters = match name.driven {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => Vec::new(),
+            _ => adapters(),
         };
         let adapter = adapters.into_iter().find(|adapter| adapter.name == called);
         Self {

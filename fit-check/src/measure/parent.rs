@@ -1,6 +1,6 @@
 //! The parent process: it starts the child that trains, waits, and collects its messages.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -204,14 +204,8 @@ impl Process {
         let (sender, messages) = channel();
         let stdout = child.stdout.take();
         std::thread::spawn(move || {
-            let lines = stdout
-                .into_iter()
-                .flat_map(|out| BufReader::new(out).lines());
-            for line in lines.map_while(Result::ok) {
-                // Drivers write to stdout too.
-                if let Ok(message) = serde_json::from_str(&line)
-                    && sender.send(message).is_err()
-                {
+            for message in child_process::messages(stdout) {
+                if sender.send(message).is_err() {
                     return;
                 }
             }

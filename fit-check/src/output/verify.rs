@@ -260,7 +260,11 @@ impl LimitReport {
             "batch {:<6} needs {:>10}, {}: {}",
             run.batch,
             run.required_bytes.to_string(),
-            if run.fits { "fits" } else { "does not fit" },
+            match (run.fits, run.fits_without_lag) {
+                (true, _) => "fits",
+                (false, true) => "does not fit where the device's thread is behind the program",
+                (false, false) => "does not fit",
+            },
             styled(style, outcome)
         )
     }
@@ -294,6 +298,7 @@ impl Report for LimitReport {
                 run.batch.into(),
                 run.required_bytes.into(),
                 run.fits.into(),
+                run.fits_without_lag.into(),
                 run.ending.to_string().into(),
             ]
         });
@@ -303,6 +308,7 @@ impl Report for LimitReport {
                 column("batch", "batch"),
                 column("required", "required_bytes"),
                 column("fits", "fits"),
+                column("fits without queue lag", "fits_without_lag"),
                 column("on the device", "ending"),
             ],
             rows: rows.collect(),

@@ -48,12 +48,14 @@ pub(super) fn run(
             batch: found.batch,
             required_bytes: at_max.peak.required_bytes,
             fits: true,
+            fits_without_lag: true,
             ending: largest.ending,
         },
         BatchRun {
             batch: found.next.batch,
             required_bytes: found.next.estimate.peak.required_bytes,
             fits: false,
+            fits_without_lag: found.next.refused.only_with_lag(),
             ending: next.ending,
         },
     ];
