@@ -190,8 +190,8 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
             cells().count().to_string(),
             count(|record| record.ending == RecordedOutcome::Trained),
             count(|record| record.next_ending == RecordedOutcome::OutOfMemory),
-            count(|record| record.next_trained() && record.next_fits_without_lag),
-            count(|record| record.next_trained() && !record.next_fits_without_lag),
+            count(|record| record.next_trained() && record.next_may_fit),
+            count(|record| record.next_trained() && !record.next_may_fit),
         ]
     });
     let summary = text_table(
@@ -200,7 +200,7 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
             "cells",
             "N trained",
             "N + 1 ran out of memory",
-            "N + 1 trained, refused only with queue lag",
+            "N + 1 trained, refused only with some queue lags",
             "N + 1 trained otherwise",
         ],
         rows,

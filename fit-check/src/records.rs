@@ -99,9 +99,9 @@ pub struct LargestBatchRecord {
     pub next: u64,
     /// How the next batch ended.
     pub next_ending: RecordedOutcome,
-    /// Whether the next batch is predicted to fit where the device's thread keeps up with the program.
+    /// Whether the next batch is predicted to fit with some queue lag, which was looked for if it trained.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub next_fits_without_lag: bool,
+    pub next_may_fit: bool,
 }
 
 /// How a batch ended.
@@ -151,7 +151,7 @@ impl LargestBatchRecord {
             ending: RecordedOutcome::of(&largest.ending),
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
-            next_fits_without_lag: next.fits_without_lag,
+            next_may_fit: next.may_fit,
         }
     }
 }

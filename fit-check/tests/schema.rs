@@ -106,7 +106,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             batch: 4,
             required_bytes: Bytes(1),
             fits: true,
-            fits_without_lag: true,
+            may_fit: true,
             ending,
         };
         let report = LimitReport {

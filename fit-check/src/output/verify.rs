@@ -260,9 +260,9 @@ impl LimitReport {
             "batch {:<6} needs {:>10}, {}: {}",
             run.batch,
             run.required_bytes.to_string(),
-            match (run.fits, run.fits_without_lag) {
+            match (run.fits, run.may_fit) {
                 (true, _) => "fits",
-                (false, true) => "does not fit where the device's thread is behind the program",
+                (false, true) => "may fit: how far the device's thread is behind the program decides",
                 (false, false) => "does not fit",
             },
             styled(style, outcome)
@@ -298,7 +298,7 @@ impl Report for LimitReport {
                 run.batch.into(),
                 run.required_bytes.into(),
                 run.fits.into(),
-                run.fits_without_lag.into(),
+                run.may_fit.into(),
                 run.ending.to_string().into(),
             ]
         });
@@ -308,7 +308,7 @@ impl Report for LimitReport {
                 column("batch", "batch"),
                 column("required", "required_bytes"),
                 column("fits", "fits"),
-                column("fits without queue lag", "fits_without_lag"),
+                column("may fit", "may_fit"),
                 column("on the device", "ending"),
             ],
             rows: rows.collect(),

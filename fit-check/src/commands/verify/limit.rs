@@ -4,7 +4,7 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{Bytes, DeviceSpec, Predictor, largest_batch};
+use estimator::{Bytes, DeviceSpec, Predictor, Program, QueueLag, largest_batch};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -43,19 +43,22 @@ pub(super) fn run(
         .into());
     };
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
+    let may_fit = found.next.refused.only_with_lag()
+        || next.ending == Outcome::Trained
+            && fits_with_some_lag(&program, found.next.batch, &card)?;
     let runs = [
         BatchRun {
             batch: found.batch,
             required_bytes: at_max.peak.required_bytes,
             fits: true,
-            fits_without_lag: true,
+            may_fit: true,
             ending: largest.ending,
         },
         BatchRun {
             batch: found.next.batch,
             required_bytes: found.next.estimate.peak.required_bytes,
             fits: false,
-            fits_without_lag: found.next.refused.only_with_lag(),
+            may_fit,
             ending: next.ending,
         },
     ];
@@ -82,6 +85,21 @@ pub(super) fn run(
         (false, true) => UNKNOWN,
         (false, false) => DOES_NOT_FIT,
     })
+}
+
+/// Whether a step with `batch` samples completes on `card` with some queue lag.
+fn fits_with_some_lag(
+    program: &impl Program,
+    batch: u64,
+    card: &DeviceSpec,
+) -> Result<bool, estimator::Error> {
+    for lag in QueueLag::SAMPLES {
+        let card = card.clone().with_queue_lag(lag);
+        if program.simulate(batch, card)?.outcome().is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A card like the device, with only `budget` of its memory free.
