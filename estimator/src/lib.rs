@@ -71,7 +71,7 @@ pub use largest_batch::{
     Predictor, Scaling, largest_batch, largest_fit, largest_fits, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
-pub use parallel::{on_this_thread, parallel_map};
+pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use replay::{ReplayOutcome, replay};
 pub use run::{Aborted, FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{

@@ -15,7 +15,7 @@ where
     I: IntoIterator<IntoIter: ExactSizeIterator + Send>,
 {
     let items = items.into_iter();
-    if WORKS.get() {
+    if every_core_works() {
         return items.map(work).collect();
     }
     let count = items.len();
@@ -38,6 +38,11 @@ where
     let mut done = done.into_inner().expect("no work panicked");
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Whether this thread works for a [`parallel_map`] that occupies every core.
+pub fn every_core_works() -> bool {
+    WORKS.get()
 }
 
 /// Runs `work` with every [`parallel_map`] within it on this thread alone, for a process that shares the cores
@@ -63,7 +68,7 @@ mod tests {
         let threads =
             super::on_this_thread(|| super::parallel_map(0..8, |_| std::thread::current().id()));
         assert_eq!(threads, [std::thread::current().id(); 8]);
-        assert!(!super::WORKS.get());
+        assert!(!super::every_core_works());
     }
 
     #[test]

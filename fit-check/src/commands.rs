@@ -43,7 +43,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             FITS
         }
         Command::Row => {
-            table::row_process::run_child(|name| Ok(model_source::find(name)?.0))?;
+            table::row_process::run_child()?;
             FITS
         }
         Command::Models(raw) => models::run(&raw)?,

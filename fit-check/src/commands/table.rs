@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use estimator::{
-    BatchObserver, DeviceSpec, Error, Found, Gpu, Method, Runtime, Tuning, largest_fits,
-    parallel_map,
+    BatchObserver, DeviceSpec, Error, Found, Gpu, Method, Runtime, Tuning, every_core_works,
+    largest_fits, parallel_map,
 };
 use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
@@ -173,40 +173,38 @@ impl Filling {
     /// Fills the table until it is complete or the user presses Ctrl-C, each row in a process of its own, as
     /// many at a time as there are cores.
     fn run_apart(&self) {
-        let rows = self.plan.entries.len();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let devices = self.devices();
-        parallel_map(0..rows, |row| {
-            if interrupt::requested() {
-                return;
-            }
-            let entry = &self.plan.entries[row];
-            let task = RowTask {
-                model: entry.typed.clone(),
-                request: entry.job.request(),
-                devices: devices.clone(),
-                one_thread: rows >= cores,
-            };
-            let ended = row_process::run(&task, |message| match message {
-                Message::Begins(column) => self.begins(row, column),
-                Message::Found(column, found) => self.found(row, column, &found),
-            });
-            if interrupt::requested() {
-                return;
-            }
-            let columns = 0..devices.len();
-            let missing: Vec<_> = {
-                let filled = self.filled(row);
-                columns
-                    .filter(|column| !filled.contains_key(column))
-                    .collect()
-            };
-            for column in missing {
-                let error = Error::Process(ended.clone());
-                self.found(row, column, &(Err(error), Method::Simulation));
+        parallel_map(0..self.plan.entries.len(), |row| {
+            if !interrupt::requested() {
+                self.run_row(row, &devices);
             }
         });
         self.progress.done();
+    }
+
+    /// Fills `row` in a process of its own.
+    fn run_row(&self, row: usize, devices: &[DeviceSpec]) {
+        let entry = &self.plan.entries[row];
+        let task = RowTask {
+            model: entry.typed.clone(),
+            request: entry.job.request(),
+            devices: devices.to_vec(),
+            one_thread: every_core_works(),
+        };
+        let ended = row_process::run(&task, |message| match message {
+            Message::Begins(column) => self.begins(row, column),
+            Message::Found(column, found) => self.found(row, column, &found),
+        });
+        if interrupt::requested() {
+            return;
+        }
+        for column in 0..devices.len() {
+            let known = self.filled(row).contains_key(&column);
+            if !known {
+                let error = Error::Process(ended.clone());
+                self.found(row, column, &(Err(error), Method::Simulation));
+            }
+        }
     }
 
     fn devices(&self) -> Vec<DeviceSpec> {

@@ -6,10 +6,11 @@
 use std::process::ExitStatus;
 
 use estimator::{BatchObserver, DeviceSpec, Found, largest_fits, on_this_thread};
-use model_zoo::{Model, Request};
+use model_zoo::Request;
 use serde::{Deserialize, Serialize};
 
 use crate::child_process;
+use crate::model_source;
 use crate::step::training_job;
 
 /// The task of the process.
@@ -54,15 +55,14 @@ fn try_run(task: &RowTask, on_message: impl FnMut(Message)) -> anyhow::Result<Ex
     Ok(child.wait()?)
 }
 
-/// In the process: executes the task on stdin; `find` returns the model of the name in the task. The process ends
-/// when its parent does.
+/// In the process: executes the task on stdin. The process ends when its parent does.
 ///
 /// # Errors
 ///
-/// The task cannot be read, or its model does not accept it.
-pub fn run_child<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow::Result<()> {
+/// The task cannot be read, or its model does not exist or does not accept it.
+pub fn run_child() -> anyhow::Result<()> {
     let task: RowTask = child_process::task()?;
-    let model = find(&task.model)?;
+    let (model, _) = model_source::find(&task.model)?;
     let job = task.request.resolve(&model)?;
     let rows = std::iter::once(&job);
     let fill = || {
