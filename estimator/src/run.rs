@@ -103,6 +103,7 @@ impl Run {
     ///
     /// The card has refused an allocation: the program must return at once.
     pub fn end(&mut self, phase: Phase) -> Result<(), Aborted> {
+        self.shared.end_phase();
         // A simulated device has no work of its own that could fail.
         let _ = self.device.sync();
         let pools = pools_of(&self.device);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, FloatDType};
 use simulated_card::KernelPreference;
 
-use crate::Error;
 use crate::Tuning;
+use crate::{Bytes, Error};
 use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
 use crate::run::{Aborted, FirstRun, Run, Simulated, run};
 
@@ -30,8 +30,11 @@ pub struct TunedDevices {
 struct TunedDevice {
     card: SimulatedCard,
     device: Device,
-    /// The tuner's knowledge, by batch and kernel preference.
-    tuned: HashMap<(u64, KernelPreference), Tuned>,
+    /// The tuner's knowledge, by batch and kernel preference: several where the memory of the cards decided
+    /// which kernels the tuner could try.
+    tuned: HashMap<(u64, KernelPreference), Vec<Tuned>>,
+    /// How many runtime names are in use.
+    names: usize,
 }
 
 /// The tuner's knowledge about a card.
@@ -39,8 +42,19 @@ struct TunedDevice {
 struct Tuned {
     /// The index of the runtime name under which the tuner knows it.
     name: usize,
+    /// The largest buffer that a kernel could have.
+    limit: Bytes,
+    /// The largest buffer that the tuner requested to try a kernel.
+    largest: Bytes,
     /// The run in which the tuner learned it, if it tuned anything in that run.
     first_run: Option<FirstRun>,
+}
+
+impl Tuned {
+    /// Whether the tuner learns the same on a card on which a kernel may have a buffer of `limit` bytes.
+    fn holds_for(&self, limit: Bytes) -> bool {
+        self.limit == limit || self.largest <= self.limit.min(limit)
+    }
 }
 
 impl TunedDevices {
@@ -103,6 +117,7 @@ impl TunedDevices {
             device: card.configured(self.float)?,
             card,
             tuned: HashMap::new(),
+            names: 0,
         }));
         cards.push((kernels, explored.clone()));
         Ok(explored)
@@ -117,28 +132,36 @@ impl TunedDevice {
         program: &(impl Fn(&mut Run) -> Result<(), Aborted> + Sync),
         trials: Trials,
     ) -> Result<Simulated, Error> {
-        let tuned = self
-            .tuned
-            .get(&(batch, spec.simulation.preference))
-            .copied();
-        let name = tuned.map_or(self.tuned.len(), |tuned| tuned.name);
-        let mut first_run = tuned.and_then(|tuned| tuned.first_run);
+        let limit = spec.largest_trial();
+        let known = self.tuned.entry((batch, spec.simulation.preference));
+        let known = known.or_default();
+        let place = known.iter().position(|tuned| tuned.holds_for(limit));
+        let place = place.unwrap_or_else(|| {
+            known.push(Tuned {
+                name: self.names,
+                limit,
+                largest: Bytes::ZERO,
+                first_run: None,
+            });
+            self.names += 1;
+            known.len() - 1
+        });
+        let tuned = &mut known[place];
         let mut choices = Vec::new();
         for _ in 0..MAX_TUNING_RUNS {
-            self.card.restart(spec.clone(), name);
+            self.card.restart(spec.clone(), tuned.name);
             let simulated = run(&self.card, self.device.clone(), program, trials)?;
             if !self.card.shared().tuned() {
-                let first_run = first_run.filter(|_| trials == Trials::AsBurn);
-                let tuned = Tuned { name, first_run };
-                self.tuned
-                    .insert((batch, spec.simulation.preference), tuned);
                 return Ok(Simulated {
-                    first_run,
+                    first_run: tuned.first_run.filter(|_| trials == Trials::AsBurn),
                     choices,
                     ..simulated
                 });
             }
-            first_run.get_or_insert_with(|| FirstRun {
+            // What the tuner knew before holds for this limit too.
+            tuned.limit = limit;
+            tuned.largest = tuned.largest.max(self.card.shared().largest_trial());
+            tuned.first_run.get_or_insert_with(|| FirstRun {
                 live_bytes: simulated.most_in_use(),
                 reserved_bytes: simulated.reserved,
             });

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use estimator::{Gpu, Runtime};
+use estimator::{Gpu, QueueLag, Runtime};
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, Precision, Request};
 use proptest::prelude::*;
@@ -50,10 +50,14 @@ proptest! {
                 prop_assert!(cell["error"].is_string());
                 continue;
             };
+            // A cell's batch fits however far the device's thread is behind the program.
             let fits = |batch: u64| {
                 let job = Job { batch: batch as usize, ..job.clone() };
-                let simulated = simulate_step(&variant, &job, gpu.spec(Runtime::Cuda)).unwrap();
-                simulated.outcome().is_ok()
+                [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
+                    let device = gpu.spec(Runtime::Cuda).with_queue_lag(queue_lag);
+                    let simulated = simulate_step(&variant, &job, device).unwrap();
+                    simulated.outcome().is_ok()
+                })
             };
             prop_assert!(most == 0 || fits(most), "{name} {most} on {}", gpu.name);
             prop_assert!(!fits(most + 1), "{name} {most} + 1 on {}", gpu.name);
@@ -87,6 +91,41 @@ fn a_cell_is_of_a_card_that_is_tuned_to_its_batch() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{most}");
+}
+
+/// A case that the property above found: 3,206 samples fit as long as the device's thread is not behind the program.
+#[test]
+fn a_cell_fits_with_queue_lag_too() {
+    let report = table(&[
+        "alexnet",
+        "--gpus",
+        "gtx-1060",
+        "--precision",
+        "fp16",
+        "--image",
+        "155",
+    ]);
+    let cell = &report["rows"][0]["cells"][0];
+    let most = cell["max_batch"].as_u64().unwrap();
+    let variant = model_zoo::find("alexnet").unwrap();
+    let input = Input {
+        image: Some([155, 155]),
+        ..Input::default()
+    };
+    let request = Request {
+        precision: Precision::Fp16,
+        input,
+        batch: Some(most as usize + 1),
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    let device = Gpu::find("gtx-1060").unwrap().spec(Runtime::Cuda);
+    let fits = |queue_lag| {
+        let device = device.clone().with_queue_lag(queue_lag);
+        let simulated = simulate_step(&variant, &job, device).unwrap();
+        simulated.outcome().is_ok()
+    };
+    assert_eq!([QueueLag::None, QueueLag::Full].map(fits), [true, false]);
 }
 
 #[test]

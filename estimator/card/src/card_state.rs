@@ -1,8 +1,9 @@
 //! The state that a card and its server share.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::Bytes;
 use crate::device_spec::DeviceSpec;
 use crate::recorder::Recorder;
 use crate::storage::MemoryBudget;
@@ -20,6 +21,10 @@ pub struct CardState {
     recorder: Mutex<Recorder>,
     pub(crate) tuned: AtomicBool,
     windows: AtomicUsize,
+    /// The bytes of the largest buffer that burn's tuner requested to try a kernel.
+    largest_trial: AtomicU64,
+    /// Whether the next synchronization is the end of a phase.
+    phase_ends: AtomicBool,
     /// Trials that the tuner has not decided about yet, those of outer windows first.
     trials: Mutex<Vec<Trial>>,
     choices: Mutex<Vec<Choice>>,
@@ -45,6 +50,8 @@ impl CardState {
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
             windows: AtomicUsize::new(0),
+            largest_trial: AtomicU64::new(0),
+            phase_ends: AtomicBool::new(false),
             trials: Mutex::default(),
             choices: Mutex::default(),
             next: OnceLock::new(),
@@ -56,9 +63,29 @@ impl CardState {
         self.tuned.load(Ordering::Relaxed)
     }
 
+    /// The largest buffer that burn's tuner requested to try a kernel.
+    pub fn largest_trial(&self) -> Bytes {
+        Bytes(self.largest_trial.load(Ordering::Relaxed))
+    }
+
+    /// burn's tuner requests a buffer of `size` bytes to try a kernel.
+    pub(crate) fn tries(&self, size: u64) {
+        self.largest_trial.fetch_max(size, Ordering::Relaxed);
+    }
+
     /// Sets the number of windows that the profiler has open.
     pub(crate) fn watched(&self, windows: usize) {
         self.windows.store(windows, Ordering::Relaxed);
+    }
+
+    /// The program ends a phase: it synchronizes the device next, outside burn's tuner.
+    pub fn end_phase(&self) {
+        self.phase_ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a phase ends here. It is over then.
+    pub(crate) fn phase_ends(&self) -> bool {
+        self.phase_ends.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn tried(&self, trial: Trial) {

@@ -38,6 +38,9 @@ pub struct Simulation {
     pub in_place: InPlace,
     /// Requests for memory that the card refuses although it has room.
     pub refusals: Option<Refusals>,
+    /// The largest buffer that a kernel may have when burn's tuner tries it, if that is not the largest
+    /// allocation: the limit of the card that a card with unlimited memory stands for.
+    pub largest_trial: Option<Bytes>,
 }
 
 impl Default for Simulation {
@@ -49,6 +52,7 @@ impl Default for Simulation {
             queue_lag: QueueLag::default(),
             in_place: InPlace::default(),
             refusals: None,
+            largest_trial: None,
         }
     }
 }
@@ -78,6 +82,7 @@ impl DeviceSpec {
     pub fn with_memory(mut self, total: Bytes, overhead: Bytes) -> Self {
         self.card.total = Some(total);
         self.card.overhead = overhead;
+        self.simulation.largest_trial = None;
         self
     }
 
@@ -88,10 +93,12 @@ impl DeviceSpec {
         self.with_memory(total, total.saturating_sub(free))
     }
 
-    /// This device with unlimited memory.
+    /// This device with unlimited memory. burn's tuner chooses the same kernels on it.
     pub fn without_limit(&self) -> Self {
         let mut unlimited = self.clone();
-        unlimited.card.total = None;
+        if unlimited.card.total.take().is_some() {
+            unlimited.simulation.largest_trial = Some(self.largest_trial());
+        }
         unlimited.card.overhead = Bytes::ZERO;
         unlimited
     }
@@ -165,6 +172,12 @@ impl DeviceSpec {
     /// The largest single allocation.
     pub fn largest_page(&self) -> Bytes {
         self.runtime.rules().largest_page(&self.card)
+    }
+
+    /// The largest buffer that a kernel may have when burn's tuner tries it.
+    pub fn largest_trial(&self) -> Bytes {
+        let limit = self.simulation.largest_trial;
+        limit.unwrap_or_else(|| self.largest_page())
     }
 
     /// Why such a card refused an allocation that failed with `error`.

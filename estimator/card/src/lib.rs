@@ -33,6 +33,7 @@ mod storage;
 mod throughput_probes;
 mod tuner_log;
 mod tuning;
+mod unwritten;
 pub mod upstream;
 
 pub use bytes::{Bytes, SizeError};

@@ -21,8 +21,8 @@ pub(crate) struct Profiler {
 struct Window {
     work: Work,
     buffers: Vec<(WeakMemoryBinding, Bytes)>,
-    /// Whether the card refused an allocation in the window.
-    refused: bool,
+    /// Whether a launch in the window did not run.
+    failed: bool,
 }
 
 impl Profiler {
@@ -41,14 +41,15 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// The card refused an allocation meanwhile; the tuner then skips that candidate.
+    /// A launch did not run meanwhile; the tuner then drops that candidate.
     pub fn stop(
         &mut self,
         token: ProfilingToken,
         preference: KernelPreference,
     ) -> Result<Trial, ProfileError> {
-        let window = self.windows.remove(&token.id);
-        let Some(window) = window.filter(|window| !window.refused) else {
+        // A candidate that panicked within this one left its window open.
+        let window = self.windows.split_off(&token.id).remove(&token.id);
+        let Some(window) = window.filter(|window| !window.failed) else {
             return Err(ProfileError::NotRegistered {
                 backtrace: BackTrace::capture(),
             });
@@ -64,6 +65,11 @@ impl Profiler {
             time: preference.time(&work),
             within: self.windows.len(),
         })
+    }
+
+    /// Closes the windows that candidates left open when they panicked.
+    pub fn close_all(&mut self) {
+        self.windows.clear();
     }
 
     /// Whether the tuner is timing a candidate.
@@ -88,8 +94,9 @@ impl Profiler {
         self.each(|window| window.work.time += time);
     }
 
-    pub fn refused(&mut self) {
-        self.each(|window| window.refused = true);
+    /// A launch did not run, for want of memory.
+    pub fn failed(&mut self) {
+        self.each(|window| window.failed = true);
     }
 
     fn each(&mut self, note: impl FnMut(&mut Window)) {

@@ -130,6 +130,12 @@ impl Recorder {
         self.recording.buffers[buffer.0 as usize].layout = layout;
     }
 
+    /// Whether `buffer` was in use at the last [`note_freed`](Self::note_freed).
+    pub fn is_live(&self, buffer: BufferId) -> bool {
+        let place = self.live.binary_search_by_key(&buffer, |(live, _)| *live);
+        place.is_ok()
+    }
+
     /// The buffer with this managed-memory id.
     pub fn buffer(&self, id: usize) -> Option<BufferId> {
         self.ids.get(&id).copied()
@@ -173,27 +179,16 @@ impl Recorder {
         Some(new)
     }
 
-    /// Notes that data was written to the buffer with this managed-memory id.
-    pub fn filled(&mut self, id: usize) {
-        if let Some(buffer) = self.buffer(id) {
-            self.mark_written(&[buffer]);
-        }
+    /// Notes that data was written to `buffer`.
+    pub fn filled(&mut self, buffer: BufferId) {
+        self.mark_written(&[buffer]);
     }
 
-    /// Records a launch of `kernel`. If burn does not declare what the kernel reads and what it writes,
+    /// What a launch reads, and what it writes, by the ids of the managed memory. If burn does not declare it,
     /// `reads` and `writes` are equal, and no kernel is compiled that could tell. Then buffers that nothing
     /// has written before count as outputs, and a launch without such a buffer counts as in place on its
     /// first operand.
-    pub fn launch(
-        &mut self,
-        stream: StreamId,
-        kernel: &'static str,
-        metadata: &[u64],
-        reads: &[usize],
-        writes: &[usize],
-    ) {
-        let kernel = self.kernel(kernel);
-        let metadata = self.metadata(metadata);
+    pub fn operands(&self, reads: &[usize], writes: &[usize]) -> (Vec<BufferId>, Vec<BufferId>) {
         let buffers = |ids: &[usize]| -> Vec<BufferId> {
             ids.iter().filter_map(|id| self.buffer(*id)).collect()
         };
@@ -206,9 +201,23 @@ impl Recorder {
                 false => (reads, writes) = (old, new),
             }
         }
-        self.mark_written(&writes);
+        (reads, writes)
+    }
+
+    /// Records a launch of `kernel`, with its [operands](Self::operands).
+    pub fn launch(
+        &mut self,
+        stream: StreamId,
+        kernel: &'static str,
+        metadata: &[u64],
+        reads: &[BufferId],
+        writes: &[BufferId],
+    ) {
+        let kernel = self.kernel(kernel);
+        let metadata = self.metadata(metadata);
+        self.mark_written(writes);
         self.turn_to(stream);
-        self.recording.add_launch(kernel, metadata, &reads, &writes);
+        self.recording.add_launch(kernel, metadata, reads, writes);
     }
 
     fn mark_written(&mut self, buffers: &[BufferId]) {

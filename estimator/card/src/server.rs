@@ -33,13 +33,14 @@ use crate::memory::CardMemory;
 use crate::profiler::Profiler;
 use crate::queue_lag::QueueLag;
 use crate::random;
-use crate::record::{Event, Failure};
-use crate::recorder::Suspects;
+use crate::record::{BufferId, Event, Failure, Refusal};
+use crate::recorder::{Recorder, Suspects};
 use crate::registry;
 use crate::runtime_names;
 use crate::storage::MemoryBudget;
 use crate::throughput_probes::{Probe, ThroughputProbes};
 use crate::tuning::{Tuning, products};
+use crate::unwritten::{LaunchOutcome, Unwritten};
 
 /// What the server of a card like `spec` tells burn about it. Its layout policy writes each layout that burn
 /// requests into `notes`.
@@ -128,6 +129,7 @@ pub(crate) struct CardServer {
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
     profiler: Profiler,
+    unwritten: Unwritten,
     /// The streams whose allocations are buffers of a throughput probe: nothing else asks for dedicated ones.
     probing: HashSet<StreamId>,
     /// Buffers of throughput probes that the card refused and CubeCL has not asked about yet.
@@ -188,6 +190,7 @@ impl CardServer {
             utilities: Arc::new(utilities),
             notes,
             profiler: Profiler::default(),
+            unwritten: Unwritten::default(),
             probing: HashSet::new(),
             refused_probes: Vec::new(),
             waiting: Vec::with_capacity(2 * TOGETHER),
@@ -215,6 +218,7 @@ impl CardServer {
         self.shared = shared;
         // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
+        self.unwritten = Unwritten::default();
         self.probing.clear();
         self.refused_probes.clear();
         self.waiting.clear();
@@ -290,7 +294,13 @@ impl CardServer {
                 Call::Write { memory } => {
                     self.memory.write(stream);
                     let mut recorder = self.shared.recorder();
-                    memory.into_iter().for_each(|id| recorder.filled(id));
+                    for id in memory {
+                        match recorder.buffer(id) {
+                            Some(buffer) if self.unwritten.fill(buffer) => recorder.filled(buffer),
+                            Some(_) => self.profiler.failed(),
+                            None => {}
+                        }
+                    }
                     recorder.event(stream, Event::Write);
                 }
                 Call::Mode(mode) => {
@@ -331,7 +341,10 @@ impl CardServer {
             let buffer = recorder.allocated(stream, id, weak, Bytes(size), false);
             recorder.laid_out(buffer, self.notes.take(id));
         }
-        self.profiler.allocated(&memory, Bytes(size));
+        if self.profiler.is_running() {
+            self.profiler.allocated(&memory, Bytes(size));
+            self.shared.tries(size);
+        }
         self.give(memory, size, stream);
     }
 
@@ -339,31 +352,49 @@ impl CardServer {
     /// the recording and lifts the card's limit: the program reaches its next mark and stops there, without a
     /// second failure that only follows from the first.
     fn give(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
-        let Err(error) = self.memory.allocate(memory.clone(), size, stream) else {
-            return;
+        let spec = &self.shared.spec;
+        let is_probe = self.probing.contains(&stream);
+        let is_trial = self.profiler.is_running() && !is_probe;
+        let refusal = match is_trial && size > spec.largest_trial().0 {
+            true => Refusal::TooLarge {
+                largest: spec.largest_trial(),
+            },
+            false => match self.memory.allocate(memory.clone(), size, stream) {
+                Ok(()) => return,
+                Err(error) => spec.refusal(&error),
+            },
         };
-        if self.probing.contains(&stream) {
+        if is_probe {
             // CubeCL asks (`check`), and tunes without this probe.
             self.refused_probes.push(memory.descriptor().id.value);
             return;
         }
-        if self.profiler.is_running() {
-            // The tuner skips a candidate that does not fit; the step itself may still fit.
-            self.profiler.refused();
+        let mut recorder = self.shared.recorder();
+        let buffer = recorder
+            .buffer(memory.descriptor().id.value)
+            .expect("the allocation was recorded before it was tried");
+        let failure = Failure { buffer, refusal };
+        if is_trial {
+            // The tuner drops a candidate that needs this buffer; the step itself may still fit.
+            self.unwritten.refused(failure);
             return;
         }
-        let refusal = self.shared.spec.refusal(&error);
-        let mut recorder = self.shared.recorder();
-        if recorder.recording.failure.is_none() {
-            let buffer = recorder
-                .buffer(memory.descriptor().id.value)
-                .expect("the allocation was recorded before it was tried");
-            recorder.recording.failure = Some(Failure { buffer, refusal });
-        }
+        recorder.recording.failure.get_or_insert(failure);
         drop(recorder);
         self.shared.budget.open();
         // Any size will do, since nothing is ever written to the buffer.
         let _ = self.memory.allocate(memory, size.min(1), stream);
+    }
+
+    /// Notes that the step failed if a buffer is unwritten that the program `needs`.
+    fn fail_if_unwritten(&mut self, needs: impl Fn(&Recorder, BufferId) -> bool) {
+        if self.unwritten.is_empty() {
+            return;
+        }
+        let mut recorder = self.shared.recorder();
+        if let Some(failure) = self.unwritten.first(|buffer| needs(&recorder, buffer)) {
+            recorder.recording.failure.get_or_insert(failure);
+        }
     }
 
     /// Records and executes a launch. Returns whether the runtime evicted one of its metadata buffers for it.
@@ -383,11 +414,23 @@ impl CardServer {
             false => self.memory.metadata(&bindings.info),
         };
         let mut recorder = self.shared.recorder();
-        recorder.launch(stream, kernel, metadata, &reads, &writes);
-        if self.profiler.is_running() {
-            self.profiler.launched(launch_time::of(products(kernel)));
+        let (reads, writes) = recorder.operands(&reads, &writes);
+        let outcome = match skipped {
+            true => LaunchOutcome::Runs,
+            false => self.unwritten.launch(&reads, &writes),
+        };
+        if outcome == LaunchOutcome::Runs {
+            recorder.launch(stream, kernel, metadata, &reads, &writes);
+            if self.profiler.is_running() {
+                self.profiler.launched(launch_time::of(products(kernel)));
+            }
+        } else {
+            self.profiler.failed();
         }
         drop(recorder);
+        if outcome == LaunchOutcome::Skipped {
+            return false;
+        }
         if metadata.is_empty() {
             return false;
         }
@@ -475,6 +518,10 @@ impl Server for CardServer {
             .map(|copy| copy.shape.iter().product::<usize>() * copy.elem_size)
             .collect();
         let bytes: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
+        let read: Vec<usize> = ids(descriptors.iter().map(|copy| &copy.handle)).collect();
+        self.fail_if_unwritten(|recorder, buffer| {
+            read.iter().any(|id| recorder.buffer(*id) == Some(buffer))
+        });
         // A refusal is reported at the allocation that filled the card, not here.
         let _ = self.memory.read(&bytes, stream_id);
         self.shared.recorder().event(stream_id, Event::Read(bytes));
@@ -498,6 +545,14 @@ impl Server for CardServer {
         stream_id: StreamId,
     ) -> DynFut<Result<(), ServerError>> {
         self.drain_queue();
+        if self.shared.phase_ends() {
+            // burn's tuner is not at work here. The windows that are open are of candidates that panicked, and
+            // what the card refused after that, it refused to the step.
+            self.profiler.close_all();
+            self.shared.watched(0);
+            self.shared.recorder().note_freed(&Suspects::All);
+            self.fail_if_unwritten(Recorder::is_live);
+        }
         if self.shared.spec.runtime.rules().submits_on_sync() {
             self.memory.flush(stream_id);
             self.shared.recorder().event(stream_id, Event::Flush);
