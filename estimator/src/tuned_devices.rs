@@ -8,9 +8,9 @@ use burn::tensor::{Device, FloatDType};
 use simulated_card::KernelPreference;
 
 use crate::Tuning;
-use crate::{Bytes, Error};
 use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
 use crate::run::{Aborted, FirstRun, Run, Simulated, run};
+use crate::{Bytes, Error};
 
 /// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
 /// float type.

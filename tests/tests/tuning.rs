@@ -6,7 +6,7 @@ use estimator::{
     DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning, replay,
 };
 use fit_check::{simulate_step, training_job};
-use model_zoo::{Input, Request};
+use model_zoo::{Input, Precision, Request};
 
 fn card(runtime: Runtime, tuning: Tuning) -> DeviceSpec {
     DeviceSpec::unlimited(runtime).with_tuning(tuning)
@@ -116,6 +116,34 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
             "batch {batch}, {preference:?}"
         );
     }
+}
+
+/// For the gradient of VGG-16's second convolution burn's tuner tries a kernel with a buffer of 16 GB and more; CubeCL
+/// allocates at most a quarter of the card at once. CUDA's runtime on the counting driver trains 285 samples on an
+/// RTX 3090 and runs out of memory with 286 (`docs/data/largest_batches.jsonl`). With the kernels of a card without
+/// limit, 345 samples would fit.
+#[test]
+fn the_tuner_chooses_among_what_the_card_can_hold() {
+    let variant = model_zoo::find("vgg-16").unwrap();
+    let request = Request {
+        precision: Precision::Mixed,
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
+    let fits = |device: &DeviceSpec, batch| {
+        let simulated = step.simulate(batch, device.clone()).unwrap();
+        simulated.recording.failure.is_none()
+    };
+    assert_eq!([285, 286].map(|batch| fits(&card, batch)), [true, false]);
+    // The cards of one group share what the tuner learned only where their memory does not matter to it.
+    let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+    let [limited, free] = [card.without_limit(), unlimited].map(|device| {
+        let simulated = step.simulate(286, device).unwrap();
+        simulated.reserved
+    });
+    assert!(limited > free, "{limited} {free}");
 }
 
 /// CubeCL moves buffers off pages of an old size when a card is nearly full, but no buffer that a queued launch

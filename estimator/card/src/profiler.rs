@@ -103,3 +103,30 @@ impl Profiler {
         self.windows.values_mut().for_each(note);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_that_a_panic_left_open_ends_with_the_window_around_it() {
+        let mut profiler = Profiler::default();
+        let outer = profiler.start();
+        let _left_open = profiler.start();
+        let trial = profiler.stop(outer, KernelPreference::default());
+        assert_eq!(trial.unwrap().within, 0);
+        assert!(!profiler.is_running());
+    }
+
+    #[test]
+    fn a_failure_concerns_every_open_window() {
+        let mut profiler = Profiler::default();
+        let [outer, inner] = [profiler.start(), profiler.start()];
+        profiler.failed();
+        let later = profiler.start();
+        for (token, is_measured) in [(later, true), (inner, false), (outer, false)] {
+            let trial = profiler.stop(token, KernelPreference::default());
+            assert_eq!(trial.is_ok(), is_measured);
+        }
+    }
+}
