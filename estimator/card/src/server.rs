@@ -110,6 +110,18 @@ impl Call {
     fn is_recorded_launch(&self) -> bool {
         matches!(self, Self::Launch { probe: None, .. })
     }
+
+    /// The ids of the buffers of a probe that this call launches.
+    fn probed(&self) -> Vec<usize> {
+        match self {
+            Self::Launch {
+                bindings,
+                probe: Some(_),
+                ..
+            } => ids(bindings.buffers()).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The server of a simulated card.
@@ -262,11 +274,20 @@ impl CardServer {
         let queued = calls.iter().chain(&self.waiting);
         let launches = queued.filter(|(_, call)| call.is_recorded_launch()).count();
         self.shared.recorder().queued(launches);
+        let of_probes: HashSet<usize> = calls.iter().flat_map(|(_, call)| call.probed()).collect();
         let mut suspects = Suspects::All;
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
             self.not_overwritten.drop_unused();
             match call {
+                // How often CubeCL launches a probe depends on the host's clock, and the probes of arithmetic
+                // allocate for each launch, so the recording leaves that out.
+                Call::Allocate { memory, size }
+                    if of_probes.contains(&memory.descriptor().id.value) =>
+                {
+                    // Without these few bytes CubeCL tunes without the probe.
+                    let _ = self.memory.allocate(memory, size, stream);
+                }
                 Call::Allocate { memory, size } => {
                     self.shared.recorder().note_freed(&suspects);
                     suspects = Suspects::These(vec![memory.descriptor().id.value]);
@@ -280,8 +301,6 @@ impl CardServer {
                 } => {
                     suspects.add(ids(bindings.buffers()));
                     match probe {
-                        // How often CubeCL launches a probe depends on the host's clock, so the recording
-                        // leaves it out.
                         Some(probe) => self.throughput_probes.answer(&probe, &bindings.info.data),
                         None => {
                             self.throughput_probes.passed_by();
@@ -545,7 +564,8 @@ impl Server for CardServer {
         stream_id: StreamId,
     ) -> DynFut<Result<(), ServerError>> {
         self.drain_queue();
-        if self.shared.phase_ends() {
+        // What burn's fusion held back until the end of the phase may still be tuned, and probes synchronize too.
+        if !self.throughput_probes.is_probing() && self.shared.phase_ends() {
             // burn's tuner is not at work here. The windows that are open are of candidates that panicked, and
             // what the card refused after that, it refused to the step.
             self.profiler.close_all();

@@ -76,6 +76,11 @@ impl ThroughputProbes {
         self.probing = None;
     }
 
+    /// Whether the last launch was one of a probe.
+    pub fn is_probing(&self) -> bool {
+        self.probing.is_some()
+    }
+
     /// Stores the answer to a probe that was launched with `scalars`.
     pub fn answer(&mut self, Probe(id): &Probe, scalars: &[u64]) {
         let kernel = id.type_name();
