@@ -24,6 +24,14 @@ fn cards() -> Vec<&'static Gpu> {
     Gpu::all().iter().filter(driven).collect()
 }
 
+/// Whether a step of the network `name` completes on a card like `gpu` with this queue lag.
+fn fits(name: &str, job: &Job, gpu: &Gpu, queue_lag: QueueLag) -> bool {
+    let variant = model_zoo::find(name).unwrap();
+    let device = gpu.spec(Runtime::Cuda).with_queue_lag(queue_lag);
+    let simulated = simulate_step(&variant, job, device).unwrap();
+    simulated.outcome().is_ok()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
@@ -54,9 +62,7 @@ proptest! {
             let fits = |batch: u64| {
                 let job = Job { batch: batch as usize, ..job.clone() };
                 [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
-                    let device = gpu.spec(Runtime::Cuda).with_queue_lag(queue_lag);
-                    let simulated = simulate_step(&variant, &job, device).unwrap();
-                    simulated.outcome().is_ok()
+                    fits(name, &job, gpu, queue_lag)
                 })
             };
             prop_assert!(most == 0 || fits(most), "{name} {most} on {}", gpu.name);
@@ -107,7 +113,6 @@ fn a_cell_fits_with_queue_lag_too() {
     ]);
     let cell = &report["rows"][0]["cells"][0];
     let most = cell["max_batch"].as_u64().unwrap();
-    let variant = model_zoo::find("alexnet").unwrap();
     let input = Input {
         image: Some([155, 155]),
         ..Input::default()
@@ -118,14 +123,11 @@ fn a_cell_fits_with_queue_lag_too() {
         batch: Some(most as usize + 1),
         ..Request::default()
     };
+    let variant = model_zoo::find("alexnet").unwrap();
     let job = request.resolve(&variant).unwrap();
-    let device = Gpu::find("gtx-1060").unwrap().spec(Runtime::Cuda);
-    let fits = |queue_lag| {
-        let device = device.clone().with_queue_lag(queue_lag);
-        let simulated = simulate_step(&variant, &job, device).unwrap();
-        simulated.outcome().is_ok()
-    };
-    assert_eq!([QueueLag::None, QueueLag::Full].map(fits), [true, false]);
+    let card = Gpu::find("gtx-1060").unwrap();
+    let endings = [QueueLag::None, QueueLag::Full].map(|lag| fits("alexnet", &job, card, lag));
+    assert_eq!(endings, [true, false]);
 }
 
 #[test]

@@ -411,6 +411,7 @@ impl CardServer {
             return;
         }
         let mut recorder = self.shared.recorder();
+        recorder.note_freed(&Suspects::All);
         if let Some(failure) = self.unwritten.first(|buffer| needs(&recorder, buffer)) {
             recorder.recording.failure.get_or_insert(failure);
         }
@@ -447,10 +448,7 @@ impl CardServer {
             self.profiler.failed();
         }
         drop(recorder);
-        if outcome == LaunchOutcome::Skipped {
-            return false;
-        }
-        if metadata.is_empty() {
+        if outcome == LaunchOutcome::Skipped || metadata.is_empty() {
             return false;
         }
         // A full card is reported at the allocation that filled it, not here.
@@ -537,9 +535,9 @@ impl Server for CardServer {
             .map(|copy| copy.shape.iter().product::<usize>() * copy.elem_size)
             .collect();
         let bytes: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
-        let read: Vec<usize> = ids(descriptors.iter().map(|copy| &copy.handle)).collect();
         self.fail_if_unwritten(|recorder, buffer| {
-            read.iter().any(|id| recorder.buffer(*id) == Some(buffer))
+            let mut read = ids(descriptors.iter().map(|copy| &copy.handle));
+            read.any(|id| recorder.buffer(id) == Some(buffer))
         });
         // A refusal is reported at the allocation that filled the card, not here.
         let _ = self.memory.read(&bytes, stream_id);
@@ -570,7 +568,6 @@ impl Server for CardServer {
             // what the card refused after that, it refused to the step.
             self.profiler.close_all();
             self.shared.watched(0);
-            self.shared.recorder().note_freed(&Suspects::All);
             self.fail_if_unwritten(Recorder::is_live);
         }
         if self.shared.spec.runtime.rules().submits_on_sync() {
