@@ -7,7 +7,7 @@ use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
 use crate::parallel::parallel_map;
 use crate::replay::replay;
-use crate::run::{Aborted, Run};
+use crate::run::Run;
 use crate::{Bytes, Error};
 
 /// What the search found out about a device.
@@ -37,9 +37,8 @@ pub struct DeviceFit {
 ///     let layer = LinearConfig::new(1 << 16, 34_000).init(&device);
 ///     run.module("", &layer);
 ///     let output = layer.forward(Tensor::<2>::zeros([1, 1 << 16], &device));
-///     run.end(Phase::Forward)?;
+///     run.end(Phase::Forward);
 ///     drop(output);
-///     Ok(())
 /// });
 /// let fits: Vec<bool> = found.into_iter().map(|fit| fit.unwrap().fits).collect();
 /// assert_eq!(fits, [false, true]);
@@ -47,7 +46,7 @@ pub struct DeviceFit {
 pub fn find_devices(
     devices: &[DeviceSpec],
     precision: FloatDType,
-    step: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+    step: impl Fn(&mut Run) + Sync,
 ) -> Vec<Result<DeviceFit, Error>> {
     let job = TrainingJob::new(precision, |_, run: &mut Run| step(run));
     search_devices(&job, 1, devices)

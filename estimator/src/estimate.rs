@@ -14,7 +14,7 @@ use crate::card::{DeviceSpec, QueueLag};
 use crate::job::{Program, TrainingJob};
 use crate::record::{Event, Failure, LayerId, Recording};
 use crate::required::required;
-use crate::run::{Aborted, FirstRun, Parameters, Run, Simulated};
+use crate::run::{FirstRun, Parameters, Run, Simulated};
 use crate::{Bytes, Error, OutOfMemory};
 
 /// The moment with the most bytes in use, and the memory that a card needs for it.
@@ -148,9 +148,8 @@ impl Simulated {
 ///     let layer = LinearConfig::new(1024, 1024).init(&device);
 ///     run.module("", &layer);
 ///     let output = layer.forward(Tensor::<2>::zeros([64, 1024], &device));
-///     run.end(Phase::Forward)?;
+///     run.end(Phase::Forward);
 ///     drop(output);
-///     Ok(())
 /// })?;
 /// // Weights, bias, input and output of a linear layer.
 /// let bytes = 4 * (1024 * 1024 + 1024 + 2 * 64 * 1024);
@@ -160,7 +159,7 @@ impl Simulated {
 pub fn estimate(
     device: &DeviceSpec,
     precision: FloatDType,
-    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+    program: impl Fn(&mut Run) + Sync,
 ) -> Result<Estimate, Error> {
     let job = TrainingJob::new(precision, |_, run: &mut Run| program(run));
     Ok(job.simulate_unlimited(1, device)?.estimate()?)

@@ -6,7 +6,7 @@ use burn::tensor::FloatDType;
 
 use crate::Error;
 use crate::card::DeviceSpec;
-use crate::run::{Aborted, Run, Simulated};
+use crate::run::{Run, Simulated};
 use crate::tuned_devices::TunedDevices;
 
 /// A training step at any batch, on any device.
@@ -46,7 +46,7 @@ pub trait Program {
     }
 }
 
-type Step<'a> = dyn Fn(u64, &mut Run) -> Result<(), Aborted> + Sync + 'a;
+type Step<'a> = dyn Fn(u64, &mut Run) + Sync + 'a;
 type AcceptsBatch<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 
 /// A closure that runs a training step, with what burn learns about it: burn searches once for what it can
@@ -61,10 +61,7 @@ pub struct TrainingJob<'a> {
 impl<'a> TrainingJob<'a> {
     /// A job whose `step` trains with the number of samples that it is given, and creates floats of the type
     /// `precision`.
-    pub fn new(
-        precision: FloatDType,
-        step: impl Fn(u64, &mut Run) -> Result<(), Aborted> + Sync + 'a,
-    ) -> Self {
+    pub fn new(precision: FloatDType, step: impl Fn(u64, &mut Run) + Sync + 'a) -> Self {
         Self {
             step: Box::new(step),
             accepts: Box::new(|_| true),

@@ -5,7 +5,8 @@ mod predictor;
 mod scaling;
 mod search;
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::card::{DeviceSpec, QueueLag};
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::record::Refusal;
-use crate::run::{Aborted, Run, Simulated};
+use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
 pub use devices::{BatchObserver, Found, Method, largest_fits};
 pub use predictor::{Prediction, Predictor};
@@ -79,9 +80,8 @@ pub struct LargestBatch {
 ///     run.module("", &layer);
 ///     let input = Tensor::<2>::zeros([samples as usize, 1 << 16], &device);
 ///     let output = layer.forward(input);
-///     run.end(Phase::Forward)?;
+///     run.end(Phase::Forward);
 ///     drop(output);
-///     Ok(())
 /// })?;
 /// // A sample takes at least 260 KiB of the 24 GB.
 /// assert!(found.batch > 10_000 && found.batch < 24_000_000_000 / (260 << 10));
@@ -91,7 +91,7 @@ pub struct LargestBatch {
 pub fn max_batch(
     device: &DeviceSpec,
     precision: FloatDType,
-    step: impl Fn(u64, &mut Run) -> Result<(), Aborted> + Sync,
+    step: impl Fn(u64, &mut Run) + Sync,
 ) -> Result<LargestBatch, Error> {
     let job = TrainingJob::new(precision, step).without_first_runs();
     let predictor = Predictor::learn(&job, device)?;
@@ -110,8 +110,9 @@ pub fn largest_batch<P: Program>(
     predictor: Option<&Predictor<P>>,
     spec: &DeviceSpec,
 ) -> Result<LargestBatch, Error> {
-    let fit = largest_fit(program, predictor, spec)?;
-    let next = program.simulate(fit.next, spec.without_limit().without_binding_limit())?;
+    let program = Remembering::new(program);
+    let fit = fit(&program, predictor, spec)?;
+    let next = program.simulate_unlimited(fit.next, spec)?;
     let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
     Ok(LargestBatch {
         batch: fit.batch,
@@ -164,26 +165,31 @@ pub fn largest_fit<P: Program>(
     predictor: Option<&Predictor<P>>,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    let any_lag = AnyQueueLag::new(program);
-    let proposed = predictor.map(|predictor| any_lag.proposed(predictor, spec));
-    search_near(&any_lag, proposed.transpose()?.unwrap_or_default(), spec)
+    fit(&Remembering::new(program), predictor, spec)
 }
 
-/// Like [`largest_fit`], with `proposed` in place of a predictor.
-fn largest_fit_near(
-    program: &impl Program,
-    proposed: u64,
+/// [`largest_fit`] of `program`; `predictor` is one of the remembered program.
+fn fit<P: Program>(
+    program: &Remembering<P>,
+    predictor: Option<&Predictor<P>>,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    search_near(&AnyQueueLag::new(program), proposed, spec)
+    let guess = match predictor {
+        Some(predictor) => predictor.guess(spec),
+        None => scaling::rough_batch(program, spec)?,
+    };
+    fit_near(program, predictor, guess, spec)
 }
 
-/// Searches from `proposed` for the largest batch of `program` on a device like `spec`.
-fn search_near(
-    program: &impl Program,
-    proposed: u64,
+/// Like [`fit`]; the search begins near `guess`.
+fn fit_near<P: Program>(
+    program: &Remembering<P>,
+    predictor: Option<&Predictor<P>>,
+    guess: u64,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
+    let proposed = proposed(program, predictor, guess, spec)?;
+    let program = AnyQueueLag { program };
     let mut at_max = None;
     let mut at_least = None;
     let fits = |batch: u64| {
@@ -204,51 +210,128 @@ fn search_near(
     })
 }
 
+/// The batch at which to begin the search: what `predictor` predicts, if the step makes the calls near `guess`
+/// that it predicts, else what two batches near `guess` predict.
+fn proposed<P: Program>(
+    program: &Remembering<P>,
+    predictor: Option<&Predictor<P>>,
+    guess: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    if guess == 0 || !program.accepts(guess) {
+        return Ok(guess);
+    }
+    if let Some(predictor) = predictor
+        && is_as_predicted(program, predictor, guess, spec)?
+    {
+        return predicted(program, predictor, guess, spec);
+    }
+    let unlimited = spec.without_limit();
+    let Some(scaling) = Scaling::near(program, guess, &unlimited)? else {
+        return Ok(guess);
+    };
+    let predictor = Predictor::new(program, scaling.into(), unlimited);
+    predicted(program, &predictor, guess, spec)
+}
+
+/// Whether the step with `batch` samples completes on a device like `spec`, with the calls that `predictor`
+/// predicts. Not asked if the recordings have about as many samples, or more, which says nothing.
+fn is_as_predicted<P: Program>(
+    program: &Remembering<P>,
+    predictor: &Predictor<P>,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<bool, Error> {
+    if batch / 2 < predictor.scaling().recorded() {
+        return Ok(true);
+    }
+    // If a full queue decides, the search goes on with fewer samples, and the calls are the same.
+    let batch = with_room_for_a_queue(program, predictor, batch, spec)?;
+    let run = program.simulate(batch, spec.clone())?.recording;
+    Ok(run.failure.is_none() && predictor.scaling().matches(batch, &run))
+}
+
+/// The largest batch on a device like `spec` that `predictor` predicts, both without queue lag and with a full
+/// queue; `guess` is near it.
+fn predicted(
+    program: &impl Program,
+    predictor: &Predictor<impl Program>,
+    guess: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    let share = predictor.scaling().share(guess, spec);
+    let batch = predictor.predicted(spec, share).batch;
+    with_room_for_a_queue(program, predictor, batch, spec)
+}
+
+/// `batch` if the step fits on a device like `spec` with a full queue; if not, what `predictor` predicts for that.
+fn with_room_for_a_queue(
+    program: &impl Program,
+    predictor: &Predictor<impl Program>,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    let full_queue = with_full_queue(spec);
+    if batch == 0
+        || program
+            .simulate(batch, full_queue)?
+            .recording
+            .failure
+            .is_none()
+    {
+        return Ok(batch);
+    }
+    let Some(predictor) = predictor.with_full_queue() else {
+        return Ok(batch);
+    };
+    let share = predictor.scaling().share(batch, spec);
+    Ok(batch.min(predictor.predicted(spec, share).batch))
+}
+
+/// A program whose latest runs are remembered: the search needs some of them twice.
+struct Remembering<'a, P> {
+    program: &'a P,
+    latest: RefCell<VecDeque<(u64, Simulated)>>,
+}
+
+/// How many runs are remembered: those of two batches with both queue lags, and without a limit.
+const REMEMBERED: usize = 6;
+
+impl<'a, P> Remembering<'a, P> {
+    fn new(program: &'a P) -> Self {
+        Self {
+            program,
+            latest: RefCell::default(),
+        }
+    }
+}
+
+impl<P: Program> Program for Remembering<'_, P> {
+    fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
+        let same = |(of, run): &&(u64, Simulated)| *of == batch && run.spec == spec;
+        if let Some((_, known)) = self.latest.borrow().iter().find(same) {
+            return Ok(known.clone());
+        }
+        let simulated = self.program.simulate(batch, spec)?;
+        let mut latest = self.latest.borrow_mut();
+        latest.truncate(REMEMBERED - 1);
+        latest.push_front((batch, simulated.clone()));
+        Ok(simulated)
+    }
+
+    fn accepts(&self, batch: u64) -> bool {
+        self.program.accepts(batch)
+    }
+
+    fn interrupted(&self) -> bool {
+        self.program.interrupted()
+    }
+}
+
 /// A program that runs both without queue lag and with a full queue: if the step fits without lag and not
 /// with the full queue, the device counts as refusing it.
 struct AnyQueueLag<'a, P> {
     program: &'a P,
-    /// A batch that is known to fit with a full queue.
-    fits_full_queue: Cell<Option<u64>>,
-}
-
-impl<'a, P: Program> AnyQueueLag<'a, P> {
-    fn new(program: &'a P) -> Self {
-        Self {
-            program,
-            fits_full_queue: Cell::new(None),
-        }
-    }
-
-    /// The batch that `predictor` proposes for a device like `spec`. If that batch does not fit with a full
-    /// queue, a predictor of runs with a full queue may lower it.
-    fn proposed(&self, predictor: &Predictor<P>, spec: &DeviceSpec) -> Result<u64, Error> {
-        let proposed = predictor.predicted(spec, None).batch;
-        let full_queue = with_full_queue(spec);
-        if proposed == 0 || self.run_with_full_queue(proposed, &full_queue)?.is_none() {
-            return Ok(proposed);
-        }
-        let lower = predictor.with_full_queue();
-        let lower = lower.map(|predictor| predictor.predicted(spec, None).batch);
-        Ok(proposed.min(lower.unwrap_or(proposed)))
-    }
-
-    /// Runs the step on a device like `full_queue`; returns the run only if the step does not fit there.
-    fn run_with_full_queue(
-        &self,
-        batch: u64,
-        full_queue: &DeviceSpec,
-    ) -> Result<Option<Simulated>, Error> {
-        if self.fits_full_queue.get() == Some(batch) {
-            return Ok(None);
-        }
-        let run = self.program.simulate(batch, full_queue.clone())?;
-        if run.recording.failure.is_none() {
-            self.fits_full_queue.set(Some(batch));
-            return Ok(None);
-        }
-        Ok(Some(run))
-    }
 }
 
 /// A device like `spec` with a full queue.
@@ -258,14 +341,14 @@ fn with_full_queue(spec: &DeviceSpec) -> DeviceSpec {
 
 impl<P: Program> Program for AnyQueueLag<'_, P> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-        let full_queue = spec.card.total.map(|_| with_full_queue(&spec));
-        let without_lag = self.program.simulate(batch, spec)?;
-        match full_queue {
-            Some(full_queue) if without_lag.recording.failure.is_none() => {
-                let refused = self.run_with_full_queue(batch, &full_queue)?;
-                Ok(refused.unwrap_or(without_lag))
-            }
-            _ => Ok(without_lag),
+        let without_lag = self.program.simulate(batch, spec.clone())?;
+        if spec.card.total.is_none() || without_lag.recording.failure.is_some() {
+            return Ok(without_lag);
+        }
+        let full_queue = self.program.simulate(batch, with_full_queue(&spec))?;
+        match full_queue.recording.failure {
+            Some(_) => Ok(full_queue),
+            None => Ok(without_lag),
         }
     }
 

@@ -14,11 +14,11 @@
 //!     let layer = LinearConfig::new(4096, 4096).init(&device);
 //!     run.module("", &layer);
 //!     let loss = layer.forward(Tensor::<2>::zeros([512, 4096], &device)).mean();
-//!     run.end(Phase::Forward)?;
+//!     run.end(Phase::Forward);
 //!     let gradients = GradientsParams::from_grads(loss.backward(), &layer);
-//!     run.end(Phase::Backward)?;
+//!     run.end(Phase::Backward);
 //!     drop(SgdConfig::new().init().step(0.1, layer, gradients));
-//!     run.end(Phase::Optimizer)
+//!     run.end(Phase::Optimizer);
 //! });
 //! assert!(verdict.unwrap().fits());
 //! ```
@@ -73,7 +73,7 @@ pub use largest_batch::{
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use replay::{ReplayOutcome, replay};
-pub use run::{Aborted, FirstRun, Parameters, Run, Simulated};
+pub use run::{FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, Tuning, choices_made, listen, record, upstream,

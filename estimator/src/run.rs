@@ -20,10 +20,6 @@ use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
 use simulated_card::Suspects;
 
-/// The card refused an allocation, so the program must stop here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aborted;
-
 /// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -54,6 +50,15 @@ pub struct Run {
     roles: Vec<(usize, Role)>,
     layers: HashMap<ParamId, Layer>,
     parameters: HashMap<ParamId, (Kind, u64, Bytes)>,
+    failed: Option<Progress>,
+}
+
+/// What a run has recorded so far.
+#[derive(Debug)]
+struct Progress {
+    recording: Recording,
+    reserved: Bytes,
+    parameters: Parameters,
 }
 
 impl Run {
@@ -99,10 +104,9 @@ impl Run {
 
     /// Reports the end of `phase`.
     ///
-    /// # Errors
-    ///
-    /// The card has refused an allocation: the program must return at once.
-    pub fn end(&mut self, phase: Phase) -> Result<(), Aborted> {
+    /// If the card refused an allocation in this phase, the recording ends here. The program goes on, on a card
+    /// that has no limit any more: of half a step burn would have to find out anew what it can fuse.
+    pub fn end(&mut self, phase: Phase) {
         self.shared.end_phase();
         // A simulated device has no work of its own that could fail.
         let _ = self.device.sync();
@@ -126,9 +130,12 @@ impl Run {
         if phase == Phase::Optimizer {
             self.step += 1;
         }
-        match recording.failure {
-            Some(_) => Err(Aborted),
-            None => Ok(()),
+        if recording.failure.is_some() && self.failed.is_none() {
+            self.failed = Some(Progress {
+                recording: recording.clone(),
+                reserved: Bytes(self.shared.budget.peak()),
+                parameters: self.parameters(),
+            });
         }
     }
 
@@ -215,7 +222,7 @@ static FUSED: Mutex<()> = Mutex::new(());
 pub(crate) fn run(
     card: &SimulatedCard,
     device: Device,
-    program: &(impl Fn(&mut Run) -> Result<(), Aborted> + Sync),
+    program: &(impl Fn(&mut Run) + Sync),
     trials: Trials,
 ) -> Result<Simulated, Error> {
     let _alone =
@@ -233,27 +240,32 @@ pub(crate) fn run(
         roles: Vec::new(),
         layers: HashMap::new(),
         parameters: HashMap::new(),
+        failed: None,
     };
-    // A program that stopped before its backward pass leaves a graph behind, whose tensors would keep the
-    // card's thread waiting; burn drops such graphs with the next backward pass.
+    // A program without a backward pass, or one that panicked, leaves a graph behind, whose tensors would keep
+    // the card's thread waiting; burn drops such graphs with the next backward pass.
     let sweep = || card.run(|| drop(Tensor::<1>::zeros([1], &device).require_grad().backward()));
     let outcome = card.run(move || {
-        // If the program stopped early, the recording says so.
-        let _ = program(&mut run);
-        run.parameters()
+        program(&mut run);
+        (run.parameters(), run.failed)
     });
-    let parameters = match outcome {
-        Ok(parameters) => parameters,
+    let (parameters, failed) = match outcome {
+        Ok(outcome) => outcome,
         Err(panicked) => {
             let _ = sweep();
             return Err(panicked);
         }
     };
+    let recorded = failed.unwrap_or_else(|| Progress {
+        recording: card.take_recording(),
+        reserved: Bytes(card.shared().budget.peak()),
+        parameters,
+    });
     let simulated = Simulated {
         spec: card.shared().spec.clone(),
-        recording: card.take_recording(),
-        parameters,
-        reserved: Bytes(card.shared().budget.peak()),
+        recording: recorded.recording,
+        parameters: recorded.parameters,
+        reserved: recorded.reserved,
         first_run: None,
         choices: card.shared().choices(),
     };

@@ -9,7 +9,7 @@ use simulated_card::KernelPreference;
 
 use crate::Tuning;
 use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
-use crate::run::{Aborted, FirstRun, Run, Simulated, run};
+use crate::run::{FirstRun, Run, Simulated, run};
 use crate::{Bytes, Error};
 
 /// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
@@ -85,7 +85,7 @@ impl TunedDevices {
         &self,
         batch: u64,
         spec: DeviceSpec,
-        program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+        program: impl Fn(&mut Run) + Sync,
     ) -> Result<Simulated, Error> {
         if spec.simulation.tuning == Tuning::Cold {
             // A new card: a first run also searches for what burn can fuse.
@@ -129,7 +129,7 @@ impl TunedDevice {
         &mut self,
         batch: u64,
         spec: &DeviceSpec,
-        program: &(impl Fn(&mut Run) -> Result<(), Aborted> + Sync),
+        program: &(impl Fn(&mut Run) + Sync),
         trials: Trials,
     ) -> Result<Simulated, Error> {
         let limit = spec.largest_trial();
@@ -196,12 +196,11 @@ impl TunedDevice {
 ///     let device = run.device();
 ///     let layer = LinearConfig::new(1024, 1024).init(&device);
 ///     run.module("", &layer);
-///     run.end(Phase::Init)?;
+///     run.end(Phase::Init);
 ///     let output = layer.forward(Tensor::<2>::zeros([64, 1024], &device));
 ///     run.module("", &layer);
-///     run.end(Phase::Forward)?;
+///     run.end(Phase::Forward);
 ///     drop(output);
-///     Ok(())
 /// })?;
 /// assert_eq!(simulated.parameters.trainable, 1024 * 1024 + 1024);
 /// # Ok::<(), estimator::Error>(())
@@ -209,7 +208,7 @@ impl TunedDevice {
 pub fn simulate(
     spec: DeviceSpec,
     float: FloatDType,
-    program: impl Fn(&mut Run) -> Result<(), Aborted> + Sync,
+    program: impl Fn(&mut Run) + Sync,
 ) -> Result<Simulated, Error> {
     TunedDevices::new(float).simulate(1, spec, program)
 }

@@ -182,7 +182,6 @@ pub fn compare(
     let published = OnceLock::new();
     simulate(card, FloatDType::F32, |run| {
         published.get_or_init(|| published_tensors(&**network, job, &run.device()));
-        Ok(())
     })?;
     Ok(published
         .get()

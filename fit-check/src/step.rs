@@ -1,10 +1,12 @@
 //! Runs training steps of the zoo on cards of the estimator.
 
+use std::convert::Infallible;
+
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
-use estimator::{Aborted, DeviceSpec, Program, Run, Simulated, TrainingJob};
+use estimator::{DeviceSpec, Program, Run, Simulated, TrainingJob};
 use model_zoo::{Job, Model, Observer};
 
 /// The optimizer steps of an estimate. The first creates the optimizer state, so the second has the peak.
@@ -15,7 +17,7 @@ pub const STEPS: usize = 2;
 pub struct SimulatedObserver<'a>(pub &'a mut Run);
 
 impl Observer for SimulatedObserver<'_> {
-    type Stop = Aborted;
+    type Stop = Infallible;
 
     fn module<M: Module>(&mut self, name: &str, module: &M) {
         self.0.module(name, module);
@@ -31,8 +33,9 @@ impl Observer for SimulatedObserver<'_> {
 
     fn loss(&mut self, _loss: &Tensor<1>) {}
 
-    fn end(&mut self, phase: model_zoo::Phase) -> Result<(), Aborted> {
-        self.0.end(estimator_phase(phase))
+    fn end(&mut self, phase: model_zoo::Phase) -> Result<(), Infallible> {
+        self.0.end(estimator_phase(phase));
+        Ok(())
     }
 }
 
@@ -65,7 +68,7 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
     let train = move |batch, run: &mut Run| {
         let job = with_batch(batch);
         let device = training_device(run.device(), &job);
-        model.train(&job, &device, STEPS, &mut SimulatedObserver(run))
+        let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
     };
     TrainingJob::new(job.precision.float_type(), train)
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())

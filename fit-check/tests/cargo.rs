@@ -61,9 +61,8 @@ fn simulated() -> Simulated {
             let _: f32 = error.clone().into_scalar();
             let gradients = GradientsParams::from_grads(error.backward(), &network);
             network = adam.step(1e-3, network, gradients);
-            run.end(Phase::Optimizer)?;
+            run.end(Phase::Optimizer);
         }
-        Ok(())
     });
     trained.unwrap()
 }

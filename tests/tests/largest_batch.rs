@@ -104,7 +104,7 @@ fn two_small_batches_predict_a_larger_one_to_the_byte() {
             let step = training_job(&variant, &job);
             let spec = DeviceSpec::unlimited(runtime);
             let recording = |batch| step.simulate(batch, spec.clone()).unwrap().recording;
-            let scaling = Scaling::between(2, recording(2), &recording(3), &spec).unwrap();
+            let scaling = Scaling::between((2, recording(2)), (3, &recording(3)), &spec).unwrap();
             let run = step.simulate(batch, spec.clone()).unwrap();
             assert_eq!(
                 scaling.matches(batch, &run.recording),

@@ -127,7 +127,7 @@ fn run(steps: &[Step]) -> anyhow::Result<Vec<[usize; 4]>> {
                 outputs.push(maps.dims());
             }
             *shapes.lock().expect("nobody panicked with it") = outputs;
-            run.end(Phase::Forward)
+            run.end(Phase::Forward);
         },
     )?;
     Ok(shapes.into_inner().expect("nobody panicked with it"))

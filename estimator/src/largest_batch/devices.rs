@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{LargestFit, Prediction, Predictor, Scaling, largest_fit, largest_fit_near};
+use super::{LargestFit, Prediction, Predictor, Remembering, Scaling, fit_near, largest_fit};
 use crate::Error;
 use crate::card::DeviceSpec;
 use crate::device_groups::{group_by_kernels, group_identical};
@@ -260,7 +260,8 @@ impl<'a, P: Program> Group<'a, P> {
                 (Ok(fit), Method::Replay)
             }
             None => {
-                let mut found = largest_fit_near(program, predicted.batch, device);
+                let program = Remembering::new(program);
+                let mut found = fit_near(&program, Some(predictor), predicted.batch, device);
                 if let Some((batch, recording)) = take_run(&mut found) {
                     validation.add(predictor.scaling(), batch, &recording, device);
                 }

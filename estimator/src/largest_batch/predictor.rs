@@ -87,11 +87,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             failure.is_none()
         };
         let above = bound + 1;
-        let near = |start, reach| {
-            let fits = |batch| Ok::<_, Infallible>(fits(batch));
-            let Ok(found) = gallop(start, reach, above, accepts, fits);
-            found
-        };
+        let near = |start, reach| self.near(start, reach, above, fits);
         let larger = |than| {
             let mut candidates = strided(than + 1, above, MAX_PROBES);
             candidates.find(|batch| accepts(*batch) && fits(*batch))
@@ -112,6 +108,23 @@ impl<'a, P: Program> Predictor<'a, P> {
         }
     }
 
+    /// A batch that completes on a card like `spec` while the next does not, by replays: mostly what
+    /// [`predicted`](Self::predicted) returns, which also looks whether a larger batch completes.
+    pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
+        let bound = self.scaling.bound(spec);
+        let fits = |batch| self.outcome(batch, spec).completed();
+        let reach = (bound / 32).max(1);
+        self.near(bound - bound / 32, reach, bound + 1, fits).0
+    }
+
+    /// A batch that `fits` while the next does not, searched from `start` outwards, first by `reach`, below `above`.
+    fn near(&self, start: u64, reach: u64, above: u64, fits: impl Fn(u64) -> bool) -> (u64, u64) {
+        let accepts = |batch| self.program.accepts(batch);
+        let fits = |batch| Ok::<_, Infallible>(fits(batch));
+        let Ok(found) = gallop(start, reach, above, accepts, fits);
+        found
+    }
+
     /// Whether the predictor has a recording for `batch`: as many samples as were recorded or more, or a
     /// single one, for which this runs the step once.
     pub fn knows(&self, batch: u64) -> bool {
@@ -122,7 +135,10 @@ impl<'a, P: Program> Predictor<'a, P> {
     /// batch.
     pub(super) fn with_full_queue(&self) -> Option<Self> {
         let unlimited = self.unlimited.clone().with_queue_lag(QueueLag::Full);
-        let learn = || Scaling::of(self.program, &unlimited).ok()?.map(Arc::new);
+        let learn = || {
+            let scaling = self.scaling.learn_on(self.program, &unlimited);
+            scaling.ok()?.map(Arc::new)
+        };
         let scaling = self.full_queue.get_or_init(learn).clone()?;
         Some(Self::new(self.program, scaling, unlimited))
     }

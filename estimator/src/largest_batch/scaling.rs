@@ -16,6 +16,8 @@ use crate::{Bytes, Error};
 pub struct Scaling {
     recording: Recording,
     batch: u64,
+    /// By how many samples the other recording was larger.
+    stride: u64,
     rule: LayoutRule,
     growths: Vec<Growth>,
     /// By [`BufferId`]: an index into `growths`.
@@ -28,10 +30,10 @@ enum Growth {
     /// The dimensions of its tensors grow; the runtime's own layout rule computes the bytes.
     Shapes {
         layout: Layout,
-        /// What each additional sample adds to each dimension, tensor by tensor.
+        /// What each stride of samples adds to each dimension, tensor by tensor.
         slopes: Vec<Vec<i64>>,
     },
-    /// Only the size is known: bytes, and what each additional sample adds.
+    /// Only the size is known: bytes, and what each stride of samples adds.
     Bytes { bytes: Bytes, slope: i64 },
 }
 
@@ -41,8 +43,8 @@ impl Growth {
         Self::Bytes { bytes, slope: 0 }
     }
 
-    /// The growth of buffer `a` of the recording `few`, which is buffer `b` of `more`, a recording with one
-    /// sample more.
+    /// The growth of buffer `a` of the recording `few`, which is buffer `b` of `more`, a recording with more
+    /// samples.
     fn between(few: &Recording, a: &Buffer, more: &Recording, b: &Buffer) -> Self {
         let bytes = Self::Bytes {
             bytes: a.bytes,
@@ -61,23 +63,25 @@ impl Growth {
         }
     }
 
-    /// The size with `further` additional samples.
-    fn bytes(&self, further: i128, rule: &LayoutRule) -> Bytes {
+    /// The size with `further` additional samples, if `slopes` are for `stride` of them.
+    fn bytes(&self, further: i128, stride: u64, rule: &LayoutRule) -> Bytes {
+        let grown = |from: i128, slope: i64| {
+            let grown = from + (i128::from(slope) * further).div_euclid(stride.into());
+            grown.max(0)
+        };
         match self {
             Self::Shapes { layout, slopes } => {
                 let mut layout = layout.clone();
                 for (tensor, slopes) in layout.0.iter_mut().zip(slopes) {
                     for (dimension, slope) in tensor.shape.iter_mut().zip(slopes) {
-                        let grown = *dimension as i128 + i128::from(*slope) * further;
-                        *dimension = grown.max(0) as usize;
+                        *dimension = grown(*dimension as i128, *slope) as usize;
                     }
                 }
                 rule.bytes(&layout, any_service())
             }
             Self::Bytes { bytes, slope } => {
-                let bytes = i128::from(bytes.0) + i128::from(*slope) * further;
                 // The sum over all buffers must not overflow.
-                Bytes(bytes.clamp(0, i128::from(u64::MAX >> 24)) as u64)
+                Bytes(grown(bytes.0.into(), *slope).min(i128::from(u64::MAX >> 24)) as u64)
             }
         }
     }
@@ -103,6 +107,10 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
 /// the batch.
 const FEW: u64 = 2;
 
+/// Vector widths divide the samples of a batch, and the widest is 16 bytes of 16-bit floats: two batches that are
+/// [odd multiples](Scaling::near) of this many samples have the same kernels, where neighbors have not.
+const WIDEST: u64 = 8;
+
 impl Scaling {
     /// Learns how `program` grows with the batch on cards with the kernels of `card`; `None` if it does not
     /// grow evenly.
@@ -111,39 +119,88 @@ impl Scaling {
     ///
     /// The step itself failed.
     pub fn of(program: &impl Program, card: &DeviceSpec) -> Result<Option<Self>, Error> {
-        let unlimited = card.without_limit();
-        let accepted = |batch: u64| program.accepts(batch) && program.accepts(batch + 1);
-        if !accepted(FEW) {
+        let Some((few, more)) = few(program, card)? else {
             return Ok(None);
-        }
-        let recording =
-            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
-        let (few, more) = (recording(FEW)?, recording(FEW + 1)?);
-        let [least, next] = [&few, &more].map(|recording| Timeline::of(recording).most());
-        if let Some(scaling) = Self::between(FEW, few, &more, &unlimited) {
+        };
+        let near = near_limit(&few, &more, card);
+        let unlimited = card.without_limit();
+        if let Some(scaling) = Self::between((FEW, few), (FEW + 1, &more), &unlimited) {
             return Ok(Some(scaling));
         }
-        // With so few samples burn may choose other kernels than for a full card, so this records two batches
-        // near the card's limit.
-        let sample = next.0.saturating_sub(least.0).max(1);
-        let room = card.available().unwrap_or_default().saturating_sub(least);
-        let most = (FEW + room.0 / sample).min(MAX_BATCH);
-        let near = most - most / 32;
-        match near > FEW + 1 && accepted(near) {
-            true => {
-                let (few, more) = (recording(near)?, recording(near + 1)?);
-                Ok(Self::between(near, few, &more, &unlimited))
-            }
+        // With so few samples burn may choose other kernels than for a full card.
+        match near > FEW + 1 {
+            true => Self::near(program, near, &unlimited),
             false => Ok(None),
         }
     }
 
-    /// Learns from the recordings of the same step with `batch` samples and with one more, both on cards like
-    /// `spec`; `None` if they do not match.
-    pub fn between(
+    /// Learns how `program` grows with the batch from two batches near `batch`, on cards like `unlimited`; `None`
+    /// if no two match: neighbors, or odd multiples of eight, since a kernel may depend on what divides the batch.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub(super) fn near(
+        program: &impl Program,
         batch: u64,
-        recording: Recording,
-        more: &Recording,
+        unlimited: &DeviceSpec,
+    ) -> Result<Option<Self>, Error> {
+        let neighbors = (batch, batch + 1);
+        let multiples = (batch / WIDEST / 2 >= 4).then(|| {
+            let odd = (batch / WIDEST - 1) | 1;
+            (odd * WIDEST, (odd + 2) * WIDEST)
+        });
+        for (few, more) in [Some(neighbors), multiples].into_iter().flatten() {
+            if program.accepts(few) && program.accepts(more) {
+                let scaling = Self::of_both(program, few, more, unlimited)?;
+                if scaling.is_some() {
+                    return Ok(scaling);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Learns how `program` grows from the batch `few` to the batch `more`, on cards like `unlimited`; `None` if
+    /// the two do not match.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    fn of_both(
+        program: &impl Program,
+        few: u64,
+        more: u64,
+        unlimited: &DeviceSpec,
+    ) -> Result<Option<Self>, Error> {
+        let recording =
+            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
+        let grown = recording(more)?;
+        Ok(Self::between(
+            (few, recording(few)?),
+            (more, &grown),
+            unlimited,
+        ))
+    }
+
+    /// The same batches on cards like `unlimited`, which may have another queue lag.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub(super) fn learn_on(
+        &self,
+        program: &impl Program,
+        unlimited: &DeviceSpec,
+    ) -> Result<Option<Self>, Error> {
+        Self::of_both(program, self.batch, self.batch + self.stride, unlimited)
+    }
+
+    /// Learns from the recordings of the same step with two numbers of samples, the smaller first, both on cards
+    /// like `spec`; `None` if they do not match.
+    pub fn between(
+        (batch, recording): (u64, Recording),
+        (larger, more): (u64, &Recording),
         spec: &DeviceSpec,
     ) -> Option<Self> {
         if !match_call_by_call(&recording, more) {
@@ -167,6 +224,7 @@ impl Scaling {
         Some(Self {
             recording,
             batch,
+            stride: larger - batch,
             rule: LayoutRule::new(spec),
             growths: growths.into_iter().collect(),
             growth_of,
@@ -188,7 +246,7 @@ impl Scaling {
         let further = i128::from(batch) - i128::from(self.batch);
         let growths = self.growths.iter();
         let grown: Vec<_> = growths
-            .map(|growth| growth.bytes(further, &self.rule))
+            .map(|growth| growth.bytes(further, self.stride, &self.rule))
             .collect();
         let growths = self.growth_of.iter();
         growths.map(|growth| grown[*growth]).collect()
@@ -233,6 +291,37 @@ impl Scaling {
         let bound = self.bound(spec);
         (bound > 0).then(|| batch as f64 / bound as f64)
     }
+}
+
+/// The recordings of `program` with [`FEW`] samples and with one more, on a card like `card` with unlimited
+/// memory; `None` if the program does not accept so few.
+fn few(program: &impl Program, card: &DeviceSpec) -> Result<Option<(Recording, Recording)>, Error> {
+    if !program.accepts(FEW) || !program.accepts(FEW + 1) {
+        return Ok(None);
+    }
+    let recording =
+        |batch| Ok::<_, Error>(program.simulate(batch, card.without_limit())?.recording);
+    Ok(Some((recording(FEW)?, recording(FEW + 1)?)))
+}
+
+/// A batch somewhat below the largest on `card`, if each sample takes as many bytes as between `few` and `more`.
+fn near_limit(few: &Recording, more: &Recording, card: &DeviceSpec) -> u64 {
+    let [least, next] = [few, more].map(|recording| Timeline::of(recording).most());
+    let sample = next.0.saturating_sub(least.0).max(1);
+    let room = card.available().unwrap_or_default().saturating_sub(least);
+    let most = (FEW + room.0 / sample).min(MAX_BATCH);
+    most - most / 32
+}
+
+/// A batch somewhat below the largest of `program` on `card`, if each sample takes as many bytes as in a small
+/// batch; 0 if the program does not accept such batches.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub(super) fn rough_batch(program: &impl Program, card: &DeviceSpec) -> Result<u64, Error> {
+    let few = few(program, card)?;
+    Ok(few.map_or(0, |(few, more)| near_limit(&few, &more, card)))
 }
 
 /// Whether two recordings have the same calls of the program, whatever the sizes. Buffers that a runtime
@@ -306,7 +395,7 @@ mod tests {
         };
         for further in [0, 1, 98] {
             let batch = 2 + further as u64;
-            assert_eq!(growth.bytes(further, &rule), Bytes(batch * 8 * 4096));
+            assert_eq!(growth.bytes(further, 1, &rule), Bytes(batch * 8 * 4096));
         }
     }
 
@@ -326,7 +415,8 @@ mod tests {
             bytes: Bytes(100),
             slope: -30,
         };
-        assert_eq!(growth.bytes(2, &rule), Bytes(40));
-        assert_eq!(growth.bytes(9, &rule), Bytes::ZERO);
+        assert_eq!(growth.bytes(2, 1, &rule), Bytes(40));
+        assert_eq!(growth.bytes(9, 1, &rule), Bytes::ZERO);
+        assert_eq!(growth.bytes(2, 3, &rule), Bytes(80));
     }
 }
