@@ -51,7 +51,8 @@ fn resnet_50_is_what_the_driver_saw() {
     let simulated = simulate(card, job.precision.float_type(), |run| {
         let _dry_run = DryRun::new();
         let device = training_device(run.device(), &job);
-        model_zoo::train(&variant, &job, &device, STEPS, &mut SimulatedObserver(run))
+        let observer = &mut SimulatedObserver(run);
+        let Ok(()) = model_zoo::train(&variant, &job, &device, STEPS, observer);
     })
     .unwrap();
     let marks: Vec<_> = simulated

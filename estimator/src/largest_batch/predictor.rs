@@ -1,9 +1,8 @@
 //! Predicts the calls and sizes of a step at any batch, on cards with the same kernels, from recordings.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::scaling::Scaling;
 use super::search::{MAX_PROBES, gallop, stride, strided};
@@ -11,7 +10,7 @@ use crate::card::{DeviceSpec, QueueLag};
 use crate::estimate::Analysis;
 use crate::job::Program;
 use crate::record::{Failure, Recording};
-use crate::replay::{ReplayOutcome, replay};
+use crate::replay::replay;
 use crate::{Bytes, Error, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
@@ -23,9 +22,14 @@ pub struct Predictor<'a, P> {
     unlimited: DeviceSpec,
     /// The step with one sample, if it can run with that; recorded on first use.
     one: OnceLock<Option<Recording>>,
-    /// How the step grows with a full queue; learned on first use.
-    full_queue: OnceLock<Option<Arc<Scaling>>>,
+    /// A predictor of the step with a full queue; learned on first use.
+    full_queue: OnceLock<Option<Box<Self>>>,
+    /// What was replayed: for each card the batches, and the allocations that it refused.
+    replayed: Mutex<Vec<(DeviceSpec, Refused)>>,
 }
+
+/// By batch: the allocation that a card refused of it, if any.
+type Refused = HashMap<u64, Option<Failure>>;
 
 /// The largest batch whose replayed calls fit on a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +38,6 @@ pub struct Prediction {
     pub batch: u64,
     /// The first batch that does not fit.
     pub next: u64,
-    /// The allocation of `next` that the card refused, if the predictor replayed it.
-    failure: Option<Failure>,
 }
 
 impl<'a, P: Program> Predictor<'a, P> {
@@ -59,6 +61,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             unlimited,
             one: OnceLock::new(),
             full_queue: OnceLock::new(),
+            replayed: Mutex::default(),
         }
     }
 
@@ -79,13 +82,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             Some(share) => ((bound as f64 * share).round() as u64, 1),
             None => (bound - bound / 32, bound / 32),
         };
-        let failures: RefCell<HashMap<u64, Option<Failure>>> = RefCell::default();
-        let fits = |batch| {
-            let mut failures = failures.borrow_mut();
-            let failure = failures.entry(batch);
-            let failure = failure.or_insert_with(|| self.outcome(batch, spec).failure);
-            failure.is_none()
-        };
+        let fits = |batch| self.refusal(batch, spec).is_none();
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
         let larger = |than| {
@@ -101,18 +98,14 @@ impl<'a, P: Program> Predictor<'a, P> {
         while let Some(larger) = larger(next) {
             (batch, next) = near(larger, 1);
         }
-        Prediction {
-            batch,
-            next,
-            failure: failures.borrow().get(&next).copied().flatten(),
-        }
+        Prediction { batch, next }
     }
 
     /// A batch that completes on a card like `spec` while the next does not, by replays: mostly what
     /// [`predicted`](Self::predicted) returns, which also looks whether a larger batch completes.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
         let bound = self.scaling.bound(spec);
-        let fits = |batch| self.outcome(batch, spec).completed();
+        let fits = |batch| self.refusal(batch, spec).is_none();
         let reach = (bound / 32).max(1);
         self.near(bound - bound / 32, reach, bound + 1, fits).0
     }
@@ -133,14 +126,14 @@ impl<'a, P: Program> Predictor<'a, P> {
 
     /// A predictor of the step with a full queue ([`QueueLag::Full`]); `None` if the calls then change with the
     /// batch.
-    pub(super) fn with_full_queue(&self) -> Option<Self> {
+    pub(super) fn with_full_queue(&self) -> Option<&Self> {
         let unlimited = self.unlimited.clone().with_queue_lag(QueueLag::Full);
         let learn = || {
-            let scaling = self.scaling.learn_on(self.program, &unlimited);
-            scaling.ok()?.map(Arc::new)
+            let scaling = self.scaling.learn_on(self.program, &unlimited).ok()??;
+            let predictor = Self::new(self.program, scaling.into(), unlimited.clone());
+            Some(Box::new(predictor))
         };
-        let scaling = self.full_queue.get_or_init(learn).clone()?;
-        Some(Self::new(self.program, scaling, unlimited))
+        self.full_queue.get_or_init(learn).as_deref()
     }
 
     /// Whether the predictor says that a batch that fits on a device like `spec` also fits there with a full
@@ -149,24 +142,38 @@ impl<'a, P: Program> Predictor<'a, P> {
         let known = || {
             let full_queue = self.with_full_queue()?;
             let recorded = batch >= full_queue.scaling.recorded();
-            Some(recorded && full_queue.outcome(batch, spec).completed())
+            Some(recorded && full_queue.refusal(batch, spec).is_none())
         };
         batch == 0 || known().unwrap_or(false)
     }
 
     /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
     pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
-        let replayed = || self.outcome(predicted.next, spec).failure;
-        let failure = predicted.failure.or_else(replayed)?;
+        let failure = self.refusal(predicted.next, spec)?;
         let recording = self.until(predicted.next, failure);
         let lag = spec.simulation.queue_lag;
         Some(Analysis::of(&recording).out_of_memory(&recording, &failure, lag))
     }
 
-    /// Replays the step with `batch` samples on a card like `spec`.
-    fn outcome(&self, batch: u64, spec: &DeviceSpec) -> ReplayOutcome {
+    /// The allocation that a card like `spec` refuses if the step with `batch` samples is replayed there.
+    fn refusal(&self, batch: u64, spec: &DeviceSpec) -> Option<Failure> {
+        let replayed = || self.replayed.lock().expect("no replay panics");
+        let of_card = |(card, _): &(DeviceSpec, Refused)| card == spec;
+        let card = {
+            let mut replayed = replayed();
+            let known = replayed.iter().position(of_card);
+            known.unwrap_or_else(|| {
+                replayed.push((spec.clone(), Refused::new()));
+                replayed.len() - 1
+            })
+        };
+        if let Some(known) = replayed()[card].1.get(&batch) {
+            return *known;
+        }
         let (recording, sizes) = self.step(batch);
-        replay(spec, recording, |buffer| sizes[buffer.0 as usize])
+        let outcome = replay(spec, recording, |buffer| sizes[buffer.0 as usize]);
+        replayed()[card].1.insert(batch, outcome.failure);
+        outcome.failure
     }
 
     /// The recording of a step with `batch` samples, up to the end of the phase of `failure`.
