@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use estimator::{
     BatchObserver, DeviceSpec, Error, Found, Gpu, Method, Runtime, Tuning, every_core_works,
-    largest_fits, parallel_map,
+    group_by_kernels, largest_fits, parallel_map,
 };
 use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
@@ -170,39 +170,46 @@ impl Filling {
         self.progress.done();
     }
 
-    /// Fills the table until it is complete or the user presses Ctrl-C, each row in a process of its own, as
-    /// many at a time as there are cores.
+    /// Fills the table until it is complete or the user presses Ctrl-C, with a process for each group of cards with
+    /// the same kernels in each row, as many at a time as there are cores.
     fn run_apart(&self) {
         let devices = self.devices();
-        parallel_map(0..self.plan.entries.len(), |row| {
+        let device = |column: &usize| devices[*column].clone();
+        let groups = group_by_kernels(0..devices.len(), device);
+        let rows = 0..self.plan.entries.len();
+        let parts = rows.flat_map(|row| groups.iter().map(move |columns| (row, columns)));
+        parallel_map(parts.collect::<Vec<_>>(), |(row, columns)| {
             if !interrupt::requested() {
-                self.run_row(row, &devices);
+                self.run_part(row, columns, &devices);
             }
         });
         self.progress.done();
     }
 
-    /// Fills `row` in a process of its own.
-    fn run_row(&self, row: usize, devices: &[DeviceSpec]) {
+    /// Fills the cells of `row` in `columns` in a process of its own.
+    fn run_part(&self, row: usize, columns: &[usize], devices: &[DeviceSpec]) {
         let entry = &self.plan.entries[row];
         let task = RowTask {
             model: entry.typed.clone(),
             request: entry.job.request(),
-            devices: devices.to_vec(),
+            devices: columns
+                .iter()
+                .map(|column| devices[*column].clone())
+                .collect(),
             one_thread: every_core_works(),
         };
         let ended = row_process::run(&task, |message| match message {
-            Message::Begins(column) => self.begins(row, column),
-            Message::Found(column, found) => self.found(row, column, &found),
+            Message::Begins(index) => self.begins(row, columns[index]),
+            Message::Found(index, found) => self.found(row, columns[index], &found),
         });
         if interrupt::requested() {
             return;
         }
-        for column in 0..devices.len() {
-            let known = self.filled(row).contains_key(&column);
+        for column in columns {
+            let known = self.filled(row).contains_key(column);
             if !known {
                 let error = Error::Process(ended.clone());
-                self.found(row, column, &(Err(error), Method::Simulation));
+                self.found(row, *column, &(Err(error), Method::Simulation));
             }
         }
     }
