@@ -211,7 +211,7 @@ fn fit_near<P: Program>(
 }
 
 /// The batch at which to begin the search: what `predictor` predicts, if the step makes the calls near `guess`
-/// that it predicts, else what two batches near `guess` predict.
+/// that it predicts, or if the next batch does not fit; else what two batches near `guess` predict.
 fn proposed<P: Program>(
     program: &Remembering<P>,
     predictor: Option<&Predictor<P>>,
@@ -221,34 +221,38 @@ fn proposed<P: Program>(
     if guess == 0 || !program.accepts(guess) {
         return Ok(guess);
     }
+    let guess = match predictor {
+        // The recordings have about as many samples, or more, so nothing can be checked.
+        Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
+            return predicted(program, predictor, guess, spec);
+        }
+        Some(predictor) => with_room_for_a_queue(program, predictor, guess, spec)?,
+        None => guess,
+    };
+    let run = program.simulate(guess, spec.clone())?.recording;
+    let fits = run.failure.is_none();
+    let is_last = || {
+        let next = AnyQueueLag { program }.simulate(guess + 1, spec.clone());
+        next.map(|next| next.recording.failure.is_some())
+    };
     if let Some(predictor) = predictor
-        && is_as_predicted(program, predictor, guess, spec)?
+        && fits
+        && (predictor.scaling().matches(guess, &run) || program.accepts(guess + 1) && is_last()?)
     {
-        return predicted(program, predictor, guess, spec);
+        // A larger batch may fit although the next does not.
+        return Ok(predicted(program, predictor, guess, spec)?.max(guess));
     }
     let unlimited = spec.without_limit();
     let Some(scaling) = Scaling::near(program, guess, &unlimited)? else {
         return Ok(guess);
     };
     let predictor = Predictor::new(program, scaling.into(), unlimited);
-    predicted(program, &predictor, guess, spec)
-}
-
-/// Whether the step with `batch` samples completes on a device like `spec`, with the calls that `predictor`
-/// predicts. Not asked if the recordings have about as many samples, or more, which says nothing.
-fn is_as_predicted<P: Program>(
-    program: &Remembering<P>,
-    predictor: &Predictor<P>,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<bool, Error> {
-    if batch / 2 < predictor.scaling().recorded() {
-        return Ok(true);
-    }
-    // If a full queue decides, the search goes on with fewer samples, and the calls are the same.
-    let batch = with_room_for_a_queue(program, predictor, batch, spec)?;
-    let run = program.simulate(batch, spec.clone())?.recording;
-    Ok(run.failure.is_none() && predictor.scaling().matches(batch, &run))
+    let predicted = predicted(program, &predictor, guess, spec)?;
+    Ok(if fits {
+        predicted.max(guess)
+    } else {
+        predicted
+    })
 }
 
 /// The largest batch on a device like `spec` that `predictor` predicts, both without queue lag and with a full
