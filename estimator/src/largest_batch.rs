@@ -218,9 +218,6 @@ fn proposed<P: Program>(
     guess: u64,
     spec: &DeviceSpec,
 ) -> Result<u64, Error> {
-    if guess == 0 || !program.accepts(guess) {
-        return Ok(guess);
-    }
     let guess = match predictor {
         // The recordings have about as many samples, or more, so nothing can be checked.
         Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
@@ -229,6 +226,9 @@ fn proposed<P: Program>(
         Some(predictor) => with_room_for_a_queue(program, predictor, guess, spec)?,
         None => guess,
     };
+    if guess == 0 || !program.accepts(guess) {
+        return Ok(guess);
+    }
     let run = program.simulate(guess, spec.clone())?.recording;
     let fits = run.failure.is_none();
     let is_last = || {
