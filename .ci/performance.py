@@ -150,13 +150,13 @@ tuned once to twice that. `estimate` makes one run of each kind. `max-batch` tun
 N + 1) and runs the step six times, since N is run in two paces of the device's thread, and N + 1 on the card
 and where there is room; that is more than twice an estimate wherever the search for fusion is quick.
 
-Where the run of N does not make the calls that 2 and 3 samples predict (ViT, DCGAN, AWD-LSTM), two batches near N
-are tuned and run besides. With StyleGAN no two batches make the same calls, since some of its kernels are chosen by
-the number of samples; the search then begins where the bytes in use of 2 and 3 samples say.
+Where the run of N does not make the calls that 2 and 3 samples predict, and N + 1 fits too (ViT, VGG-19, DCGAN),
+two batches near N are tuned and run besides. With StyleGAN no two batches make the same calls, since some of its
+kernels are chosen by the number of samples; the search then begins where the bytes in use of 2 and 3 samples say.
 
 In the word and character models some 40 replays of up to a quarter of a second add to that, most of them to see whether
 a batch above the first answer fits again.
 
 In the preset each kind of cards of each row (the preset's cards have several kinds of kernels) has a process of its own,
-in which burn searches anew for what it can fuse: for NASNet in mixed precision about 10 s for each of three kinds, of the
-140 s of its row, which is the longest.""")
+in which burn searches anew for what it can fuse: for NASNet in mixed precision about 10 s for each of three kinds, of some
+120 s for its row, which is the longest.""")

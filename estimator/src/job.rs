@@ -39,11 +39,6 @@ pub trait Program {
         let _ = batch;
         true
     }
-
-    /// Whether the caller wants to stop: runs fail with [`Error::Interrupted`] from then on.
-    fn interrupted(&self) -> bool {
-        false
-    }
 }
 
 type Step<'a> = dyn Fn(u64, &mut Run) + Sync + 'a;
@@ -54,7 +49,6 @@ type AcceptsBatch<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 pub struct TrainingJob<'a> {
     step: Box<Step<'a>>,
     accepts: Box<AcceptsBatch<'a>>,
-    interrupted: fn() -> bool,
     devices: TunedDevices,
 }
 
@@ -65,7 +59,6 @@ impl<'a> TrainingJob<'a> {
         Self {
             step: Box::new(step),
             accepts: Box::new(|_| true),
-            interrupted: || false,
             devices: TunedDevices::new(precision),
         }
     }
@@ -73,12 +66,6 @@ impl<'a> TrainingJob<'a> {
     /// Restricts the job to the numbers of samples that `accepts` returns true for.
     pub fn accepting(mut self, accepts: impl Fn(u64) -> bool + Sync + 'a) -> Self {
         self.accepts = Box::new(accepts);
-        self
-    }
-
-    /// Makes each later run fail with [`Error::Interrupted`] once `interrupted` returns true.
-    pub fn until(mut self, interrupted: fn() -> bool) -> Self {
-        self.interrupted = interrupted;
         self
     }
 
@@ -91,19 +78,12 @@ impl<'a> TrainingJob<'a> {
 
 impl Program for TrainingJob<'_> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-        if (self.interrupted)() {
-            return Err(Error::Interrupted);
-        }
         let step = |run: &mut Run| (self.step)(batch, run);
         self.devices.simulate(batch, spec, step)
     }
 
     fn accepts(&self, batch: u64) -> bool {
         (self.accepts)(batch)
-    }
-
-    fn interrupted(&self) -> bool {
-        (self.interrupted)()
     }
 }
 

@@ -326,10 +326,6 @@ impl<P: Program> Program for Remembering<'_, P> {
     fn accepts(&self, batch: u64) -> bool {
         self.program.accepts(batch)
     }
-
-    fn interrupted(&self) -> bool {
-        self.program.interrupted()
-    }
 }
 
 /// A program that runs both without queue lag and with a full queue: if the step fits without lag and not

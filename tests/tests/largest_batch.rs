@@ -1,9 +1,14 @@
 //! Compares the largest batch with runs of the step at it and beyond it.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    Bytes, DeviceSpec, Limit, Predictor, Program, QueueLag, Runtime, TrainingJob, largest_batch,
+    Bytes, DeviceSpec, Limit, Phase, Predictor, Program, QueueLag, Run, Runtime, TrainingJob,
+    largest_batch,
 };
 use fit_check::training_job;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -83,6 +88,29 @@ fn a_single_allocation_can_be_the_limit() {
     let found = largest_batch(&step, predictor.as_ref(), &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
+}
+
+/// A sample takes 512 KiB of 4 GiB, in eight tensors. An odd number of samples has one tensor more, so no two
+/// neighbors make the same calls.
+#[test]
+fn a_step_that_neighbors_do_not_predict_is_run_with_few_batches() {
+    let tried = Mutex::new(BTreeSet::new());
+    let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+        tried.lock().unwrap().insert(samples);
+        let device = run.device();
+        let tensor = |_| Tensor::<2>::zeros([samples as usize, 1 << 14], &device);
+        let kept: Vec<_> = (0..8).map(tensor).collect();
+        let odd = (samples % 2 == 1).then(|| Tensor::<1>::zeros([1 << 14], &device));
+        run.end(Phase::Forward);
+        drop((kept, odd));
+    });
+    let device = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::gib(4), Bytes::ZERO);
+    let predictor = Predictor::learn(&step, &device).unwrap();
+    let found = largest_batch(&step, predictor.as_ref(), &device).unwrap();
+    assert!(found.batch > 7_500 && found.batch <= 8_192);
+    // Doubling from one sample takes 13 batches, and halving the rest as many.
+    let tried = tried.lock().unwrap();
+    assert!(tried.len() <= 10, "{tried:?}");
 }
 
 /// Predicts the buffers of a step with many samples from runs with 2 and with 3, and compares them with a

@@ -1,5 +1,6 @@
 //! The behaviour of a simulated card.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
@@ -217,6 +218,27 @@ fn a_tensor_beyond_the_largest_page_is_refused_as_such() {
             largest: Bytes::mib(250)
         }
     );
+}
+
+#[test]
+fn a_refused_step_goes_on_and_its_recording_ends() {
+    let spec = unlimited().with_memory(Bytes::mib(1_000), Bytes::ZERO);
+    let reached = AtomicUsize::new(0);
+    let simulated = simulate(spec, FloatDType::F32, |run| {
+        // 1,200 MiB; the card has 1,000.
+        let tensors = [0; 6].map(|_| Tensor::<2>::zeros([200, 1 << 18], &run.device()));
+        run.end(Phase::Data);
+        for tensor in &tensors {
+            run.input(tensor);
+        }
+        run.end(Phase::Forward);
+        reached.fetch_add(1, Ordering::Relaxed);
+    });
+    let simulated = simulated.unwrap();
+    assert!(reached.into_inner() > 0);
+    assert!(simulated.outcome().is_err());
+    let phases = simulated.recording.marks.iter().map(|mark| mark.phase);
+    assert_eq!(phases.collect::<Vec<_>>(), [Phase::Data]);
 }
 
 #[test]

@@ -45,8 +45,7 @@ pub type Found = (Result<LargestFit, Error>, Method);
 /// device by device. The runs themselves ([`LargestFit::at_max`]) are not kept, and a job is dropped once its
 /// answers are found.
 ///
-/// Each core works on another job, or on another device if there are fewer jobs than cores. Once a job is
-/// [interrupted](Program::interrupted), its remaining answers are [`Error::Interrupted`].
+/// Each core works on another job, or on another device if there are fewer jobs than cores.
 pub fn largest_fits<P, J>(
     jobs: J,
     devices: &[DeviceSpec],
@@ -240,7 +239,7 @@ impl<'a, P: Program> Group<'a, P> {
         let program = self.job.program;
         let device = self.device(columns);
         let predictor = self.calibration().predictor.as_ref();
-        let Some(predictor) = predictor.filter(|_| !program.interrupted()) else {
+        let Some(predictor) = predictor else {
             let mut found = largest_fit(program, None, device);
             take_run(&mut found);
             return (found, Method::Simulation);

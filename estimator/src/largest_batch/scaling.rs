@@ -107,9 +107,9 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
 /// the batch.
 const FEW: u64 = 2;
 
-/// Vector widths divide the samples of a batch, and the widest is 16 bytes of 16-bit floats: two batches that are
-/// [odd multiples](Scaling::near) of this many samples have the same kernels, where neighbors have not.
-const WIDEST: u64 = 8;
+/// Some kernels depend on the power of two that divides the number of samples. Two batches that are odd multiples
+/// of this one make the same calls where neighbors do not: seen of DCGAN with 6680, 6696, 7336 and 7352 samples.
+const POWER: u64 = 8;
 
 impl Scaling {
     /// Learns how `program` grows with the batch on cards with the kernels of `card`; `None` if it does not
@@ -146,9 +146,9 @@ impl Scaling {
         unlimited: &DeviceSpec,
     ) -> Result<Option<Self>, Error> {
         let neighbors = (batch, batch + 1);
-        let multiples = (batch / WIDEST / 2 >= 4).then(|| {
-            let odd = (batch / WIDEST - 1) | 1;
-            (odd * WIDEST, (odd + 2) * WIDEST)
+        let multiples = (batch / POWER >= 8).then(|| {
+            let odd = (batch / POWER - 1) | 1;
+            (odd * POWER, (odd + 2) * POWER)
         });
         for (few, more) in [Some(neighbors), multiples].into_iter().flatten() {
             if program.accepts(few) && program.accepts(more) {
@@ -183,7 +183,8 @@ impl Scaling {
         ))
     }
 
-    /// The same batches on cards like `unlimited`, which may have another queue lag.
+    /// Learns from the same batches on cards like `unlimited`, which may have another queue lag; `None` if they do
+    /// not match there.
     ///
     /// # Errors
     ///
