@@ -255,8 +255,8 @@ impl Recording {
         before.filter(|e| matches!(e, Event::Mark(_))).count()
     }
 
-    /// Drops the events after the phase in which the card refused an allocation: the program stops at the end
-    /// of that phase.
+    /// Drops the events after the phase in which the card refused an allocation: the recording of a run ends with
+    /// that phase.
     pub fn cut_at_failure(&mut self) {
         let Some(failure) = self.failure else {
             return;

@@ -368,8 +368,8 @@ impl CardServer {
     }
 
     /// Allocates `size` bytes for `memory`. The first time that the card refuses, this notes the failure in
-    /// the recording and lifts the card's limit: the program reaches its next mark and stops there, without a
-    /// second failure that only follows from the first.
+    /// the recording and lifts the card's limit: the recording goes on to the next mark, without a second failure
+    /// that only follows from the first.
     fn give(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
         let spec = &self.shared.spec;
         let is_probe = self.probing.contains(&stream);
