@@ -1,4 +1,7 @@
 //! The answers, which every format shows. The field names are the program's JSON interface.
+//!
+//! The file is long because that interface is in one place: the types of every answer, and how they follow from the
+//! values of the library.
 
 use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
