@@ -1,7 +1,9 @@
 //! The largest batch that fits on a device.
 
+mod agreement;
 mod devices;
 mod predictor;
+mod proposer;
 mod scaling;
 mod search;
 
@@ -18,7 +20,7 @@ use crate::record::Refusal;
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
 pub use devices::{BatchObserver, Found, Method, largest_fits};
-pub use predictor::{Prediction, Predictor};
+pub use proposer::Proposer;
 pub use scaling::Scaling;
 use search::{MAX_BATCH, gallop};
 
@@ -94,8 +96,8 @@ pub fn max_batch(
     step: impl Fn(u64, &mut Run) + Sync,
 ) -> Result<LargestBatch, Error> {
     let job = TrainingJob::new(precision, step).without_first_runs();
-    let predictor = Predictor::learn(&job, device)?;
-    largest_batch(&job, predictor.as_ref(), device)
+    let proposer = Proposer::learn(&job, device)?;
+    largest_batch(&job, &proposer, device)
 }
 
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited, and
@@ -107,11 +109,11 @@ pub fn max_batch(
 /// The step itself failed, or every batch fits ([`Error::NoLimit`]).
 pub fn largest_batch<P: Program>(
     program: &P,
-    predictor: Option<&Predictor<P>>,
+    proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestBatch, Error> {
     let program = Remembering::new(program);
-    let fit = fit(&program, predictor, spec)?;
+    let fit = fit(&program, proposer, spec)?;
     let next = program.simulate_unlimited(fit.next, spec)?;
     let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
     Ok(LargestBatch {
@@ -154,7 +156,7 @@ impl LargestFit {
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited,
 /// without queue lag and with a full queue ([`QueueLag`]).
 ///
-/// `predictor` proposes an answer quickly. This function then runs the step on such a device with that batch
+/// `proposer` proposes an answer quickly. This function then runs the step on such a device with that batch
 /// and with the next one, to show that the first fits and the second does not.
 ///
 /// # Errors
@@ -162,33 +164,29 @@ impl LargestFit {
 /// The step itself failed, or every batch fits ([`Error::NoLimit`]).
 pub fn largest_fit<P: Program>(
     program: &P,
-    predictor: Option<&Predictor<P>>,
+    proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    fit(&Remembering::new(program), predictor, spec)
+    fit(&Remembering::new(program), proposer, spec)
 }
 
-/// [`largest_fit`] of `program`; `predictor` is one of the remembered program.
+/// [`largest_fit`] of `program`; `proposer` is one of the remembered program.
 fn fit<P: Program>(
     program: &Remembering<P>,
-    predictor: Option<&Predictor<P>>,
+    proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    let guess = match predictor {
-        Some(predictor) => predictor.guess(spec),
-        None => scaling::rough_batch(program, spec)?,
-    };
-    fit_near(program, predictor, guess, spec)
+    fit_near(program, proposer, proposer.guess(spec), spec)
 }
 
 /// Like [`fit`]; the search begins near `guess`.
 fn fit_near<P: Program>(
     program: &Remembering<P>,
-    predictor: Option<&Predictor<P>>,
+    proposer: &Proposer<P>,
     guess: u64,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    let proposed = proposed(program, predictor, guess, spec)?;
+    let proposed = proposer.proposed(program, guess, spec)?;
     let program = AnyQueueLag { program };
     let mut at_max = None;
     let mut at_least = None;
@@ -208,88 +206,6 @@ fn fit_near<P: Program>(
         next: least,
         refused: refused.ok_or(Error::NoLimit { batch: most })?,
     })
-}
-
-/// The batch at which to begin the search: what `predictor` predicts, if the step makes the calls near `guess`
-/// that it predicts, or if the next batch does not fit; else what two batches near `guess` predict.
-fn proposed<P: Program>(
-    program: &Remembering<P>,
-    predictor: Option<&Predictor<P>>,
-    guess: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
-    let guess = match predictor {
-        // The recordings have about as many samples, or more, so nothing can be checked.
-        Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
-            return predicted(program, predictor, guess, spec);
-        }
-        Some(predictor) => with_room_for_a_queue(program, predictor, guess, spec)?,
-        None => guess,
-    };
-    if guess == 0 || !program.accepts(guess) {
-        return Ok(guess);
-    }
-    let run = program.simulate(guess, spec.clone())?.recording;
-    let fits = run.failure.is_none();
-    let is_last = || {
-        let next = AnyQueueLag { program }.simulate(guess + 1, spec.clone());
-        next.map(|next| next.recording.failure.is_some())
-    };
-    if let Some(predictor) = predictor
-        && fits
-        && (predictor.scaling().matches(guess, &run) || program.accepts(guess + 1) && is_last()?)
-    {
-        // A larger batch may fit although the next does not.
-        return Ok(predicted(program, predictor, guess, spec)?.max(guess));
-    }
-    let unlimited = spec.without_limit();
-    let Some(scaling) = Scaling::near(program, guess, &unlimited)? else {
-        return Ok(guess);
-    };
-    let predictor = Predictor::new(program, scaling.into(), unlimited);
-    let predicted = predicted(program, &predictor, guess, spec)?;
-    Ok(if fits {
-        predicted.max(guess)
-    } else {
-        predicted
-    })
-}
-
-/// The largest batch on a device like `spec` that `predictor` predicts, both without queue lag and with a full
-/// queue; `guess` is near it.
-fn predicted(
-    program: &impl Program,
-    predictor: &Predictor<impl Program>,
-    guess: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
-    let share = predictor.scaling().share(guess, spec);
-    let batch = predictor.predicted(spec, share).batch;
-    with_room_for_a_queue(program, predictor, batch, spec)
-}
-
-/// `batch` if the step fits on a device like `spec` with a full queue; if not, what `predictor` predicts for that.
-fn with_room_for_a_queue(
-    program: &impl Program,
-    predictor: &Predictor<impl Program>,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
-    let full_queue = with_full_queue(spec);
-    if batch == 0
-        || program
-            .simulate(batch, full_queue)?
-            .recording
-            .failure
-            .is_none()
-    {
-        return Ok(batch);
-    }
-    let Some(predictor) = predictor.with_full_queue() else {
-        return Ok(batch);
-    };
-    let share = predictor.scaling().share(batch, spec);
-    Ok(batch.min(predictor.predicted(spec, share).batch))
 }
 
 /// A program whose latest runs are remembered: the search needs some of them twice.

@@ -67,8 +67,8 @@ pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, ke
 pub use in_place::LaunchMetadata;
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
-    BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Prediction,
-    Predictor, Scaling, largest_batch, largest_fit, largest_fits, max_batch,
+    BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,
+    Scaling, largest_batch, largest_fit, largest_fits, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};

@@ -3,7 +3,7 @@
 //! The file is long because each kind of change is a method of one `Adviser`.
 
 use estimator::{
-    Bytes, DeviceSpec, Estimate, LargestFit, Predictor, Program, largest_fit, parallel_map,
+    Bytes, DeviceSpec, Estimate, LargestFit, Program, Proposer, largest_fit, parallel_map,
 };
 use model_zoo::{
     BaseFormat, Input, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request,
@@ -433,8 +433,8 @@ fn largest<M: Model + Sync>(
     device: &DeviceSpec,
 ) -> Result<LargestFit, estimator::Error> {
     let program = training_job(model, job).without_first_runs();
-    let predictor = Predictor::learn(&program, device)?;
-    largest_fit(&program, predictor.as_ref(), device)
+    let proposer = Proposer::learn(&program, device)?;
+    largest_fit(&program, &proposer, device)
 }
 
 /// The option for a size of `input`; empty if `input` does not have that size.

@@ -7,7 +7,7 @@ use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    Bytes, DeviceSpec, Limit, Phase, Predictor, Program, QueueLag, Run, Runtime, TrainingJob,
+    Bytes, DeviceSpec, Limit, Phase, Program, Proposer, QueueLag, Run, Runtime, TrainingJob,
     largest_batch,
 };
 use fit_check::training_job;
@@ -53,8 +53,11 @@ proptest! {
         let (variant, job) = variant_and_job(name, precision, side);
         let step = training_job(&variant, &job);
         let spec = DeviceSpec::unlimited(runtime).with_memory(Bytes::mib(memory), Bytes::mib(100));
-        let predictor = if proposed { Predictor::learn(&step, &spec).unwrap() } else { None };
-        let found = largest_batch(&step, predictor.as_ref(), &spec).unwrap();
+        let proposer = match proposed {
+            true => Proposer::learn(&step, &spec).unwrap(),
+            false => Proposer::without_knowledge(),
+        };
+        let found = largest_batch(&step, &proposer, &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
         let fits_any = |batch| [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
             fits(&step, batch, &spec.clone().with_queue_lag(queue_lag))
@@ -69,7 +72,7 @@ fn not_even_one_sample() {
     let (variant, job) = variant_and_job("resnet-50", Precision::Fp32, 224);
     let step = training_job(&variant, &job);
     let spec = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::mib(100), Bytes::ZERO);
-    let found = largest_batch(&step, None, &spec).unwrap();
+    let found = largest_batch(&step, &Proposer::without_knowledge(), &spec).unwrap();
     assert_eq!(found.batch, 0);
     assert_eq!(found.at_max, None);
     assert_eq!(found.next.batch, 1);
@@ -84,8 +87,8 @@ fn a_single_allocation_can_be_the_limit() {
     let unlimited = DeviceSpec::unlimited(Runtime::Wgpu);
     let mut spec = unlimited.with_memory(Bytes::gib(1_000), Bytes::ZERO);
     spec.card.largest_binding = Bytes::mib(512);
-    let predictor = Predictor::learn(&step, &spec).unwrap();
-    let found = largest_batch(&step, predictor.as_ref(), &spec).unwrap();
+    let proposer = Proposer::learn(&step, &spec).unwrap();
+    let found = largest_batch(&step, &proposer, &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
 }
@@ -105,8 +108,8 @@ fn a_step_that_neighbors_do_not_predict_is_run_with_few_batches() {
         drop((kept, odd));
     });
     let device = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::gib(4), Bytes::ZERO);
-    let predictor = Predictor::learn(&step, &device).unwrap();
-    let found = largest_batch(&step, predictor.as_ref(), &device).unwrap();
+    let proposer = Proposer::learn(&step, &device).unwrap();
+    let found = largest_batch(&step, &proposer, &device).unwrap();
     assert!(found.batch > 7_500 && found.batch <= 8_192);
     // Doubling from one sample takes 13 batches, and halving the rest as many.
     let tried = tried.lock().unwrap();

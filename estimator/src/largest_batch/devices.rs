@@ -4,11 +4,14 @@
 //! memory and compares the run with the prediction from two small batches: if every call and every byte
 //! agree, it replays the calls in the memory of the others.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{LargestFit, Prediction, Predictor, Remembering, Scaling, fit_near, largest_fit};
+use super::predictor::{Prediction, Predictor};
+use super::proposer::{Learned, Proposer};
+use super::scaling::Scaling;
+use super::{LargestFit, Remembering, fit_near, largest_fit};
 use crate::Error;
 use crate::card::DeviceSpec;
 use crate::device_groups::{group_by_kernels, group_identical};
@@ -123,15 +126,12 @@ fn memory(device: &DeviceSpec) -> u64 {
     device.card.total.map_or(u64::MAX, |total| total.0)
 }
 
-/// How a job grows with the batch; `None` if it does not grow evenly.
-type ScalingResult = Result<Option<Arc<Scaling>>, Error>;
-
 /// A job, and what it learned for all its devices.
 struct Job<'a, P> {
     program: &'a P,
     /// The device with the most memory, on which the job learns how it grows.
     reference: &'a DeviceSpec,
-    scaling: OnceLock<ScalingResult>,
+    learned: OnceLock<Result<Learned, Error>>,
 }
 
 impl<'a, P: Program> Job<'a, P> {
@@ -139,20 +139,13 @@ impl<'a, P: Program> Job<'a, P> {
         Self {
             program,
             reference,
-            scaling: OnceLock::new(),
+            learned: OnceLock::new(),
         }
     }
 
-    fn scaling(&self) -> &ScalingResult {
-        self.scaling.get_or_init(|| self.learn(self.reference))
-    }
-
-    fn learn(&self, device: &DeviceSpec) -> ScalingResult {
-        Ok(Scaling::of(self.program, device)?.map(Arc::new))
-    }
-
-    fn predictor(&self, scaling: &Arc<Scaling>, device: &DeviceSpec) -> Predictor<'a, P> {
-        Predictor::new(self.program, scaling.clone(), device.without_limit())
+    fn learned(&self) -> &Result<Learned, Error> {
+        let learn = || Learned::of(self.program, self.reference);
+        self.learned.get_or_init(learn)
     }
 }
 
@@ -175,7 +168,7 @@ struct Calibration<'a, P> {
     /// The largest batch on that device.
     first: Result<LargestFit, Error>,
     /// Proposes an answer for the other devices.
-    predictor: Option<Predictor<'a, P>>,
+    proposer: Proposer<'a, P>,
     validation: Validation,
 }
 
@@ -221,11 +214,11 @@ impl<'a, P: Program> Group<'a, P> {
     /// first, so that the first run that matches serves the devices after it.
     fn with<'b>(&'b self, columns: &'b Identical) -> Vec<&'b Identical> {
         let Calibration {
-            predictor,
+            proposer,
             validation,
             ..
         } = self.calibration();
-        let may_be_predicted = predictor.is_some() && validation.predicted.is_none();
+        let may_be_predicted = proposer.predictor().is_some() && validation.predicted.is_none();
         match self.others.last() {
             _ if !may_be_predicted => vec![columns],
             Some(most) if most == columns => self.others.iter().rev().collect(),
@@ -238,9 +231,9 @@ impl<'a, P: Program> Group<'a, P> {
     fn find(&self, columns: &Identical, validation: &mut Validation) -> Found {
         let program = self.job.program;
         let device = self.device(columns);
-        let predictor = self.calibration().predictor.as_ref();
-        let Some(predictor) = predictor else {
-            let mut found = largest_fit(program, None, device);
+        let proposer = &self.calibration().proposer;
+        let Some(predictor) = proposer.predictor() else {
+            let mut found = largest_fit(program, proposer, device);
             take_run(&mut found);
             return (found, Method::Simulation);
         };
@@ -260,7 +253,7 @@ impl<'a, P: Program> Group<'a, P> {
             }
             None => {
                 let program = Remembering::new(program);
-                let mut found = fit_near(&program, Some(predictor), predicted.batch, device);
+                let mut found = fit_near(&program, proposer, predicted.batch, device);
                 if let Some((batch, recording)) = take_run(&mut found) {
                     validation.add(predictor.scaling(), batch, &recording, device);
                 }
@@ -273,49 +266,45 @@ impl<'a, P: Program> Group<'a, P> {
         let device = self.device(&self.first);
         let job = self.job;
         let same_kernels = device.kernel_group() == job.reference.kernel_group();
-        let scaling = job.scaling();
-        if let (true, Err(error)) = (same_kernels, scaling) {
-            return Calibration::failed(error);
-        }
-        let common = scaling.as_ref().ok().and_then(Option::as_ref);
-        let common = common.map(|scaling| job.predictor(scaling, device));
-        let mut first = largest_fit(job.program, common.as_ref(), device);
+        let common = match job.learned() {
+            Ok(learned) => Proposer::new(job.program, learned, device),
+            Err(error) if same_kernels => return Calibration::failed(error),
+            Err(_) => Proposer::without_knowledge(),
+        };
+        let mut first = largest_fit(job.program, &common, device);
         let run = take_run(&mut first);
-        let validate = |predictor: &Predictor<P>| {
+        let validated = |proposer: &Proposer<P>| {
             let mut validation = Validation::default();
-            if let Some((batch, recording)) = &run {
+            if let (Some(predictor), Some((batch, recording))) = (proposer.predictor(), &run) {
                 validation.add(predictor.scaling(), *batch, recording, device);
             }
             validation
         };
-        let of_common = common.as_ref().map(validate).unwrap_or_default();
+        let validation = validated(&common);
         // Nothing has to be learned for a device that is alone in its group.
-        if same_kernels || of_common.predicted.is_some() || self.others.is_empty() {
+        if same_kernels || validation.predicted.is_some() || self.others.is_empty() {
             return Calibration {
                 first,
-                predictor: common,
-                validation: of_common,
+                proposer: common,
+                validation,
             };
         }
-        match job.learn(device) {
-            Ok(own) => {
-                let own = own.map(|scaling| job.predictor(&scaling, device));
-                Calibration {
-                    first,
-                    validation: own.as_ref().map(validate).unwrap_or_default(),
-                    predictor: own,
-                }
-            }
+        match Proposer::learn(job.program, device) {
+            Ok(own) => Calibration {
+                first,
+                validation: validated(&own),
+                proposer: own,
+            },
             Err(error) => Calibration::failed(&error),
         }
     }
 }
 
-impl<P> Calibration<'_, P> {
+impl<P: Program> Calibration<'_, P> {
     fn failed(error: &Error) -> Self {
         Self {
             first: Err(error.clone()),
-            predictor: None,
+            proposer: Proposer::without_knowledge(),
             validation: Validation::default(),
         }
     }

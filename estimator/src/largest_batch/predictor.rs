@@ -11,11 +11,11 @@ use crate::estimate::Analysis;
 use crate::job::Program;
 use crate::record::{Failure, Recording};
 use crate::replay::replay;
-use crate::{Bytes, Error, OutOfMemory};
+use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
 #[derive(Debug)]
-pub struct Predictor<'a, P> {
+pub(super) struct Predictor<'a, P> {
     program: &'a P,
     scaling: Arc<Scaling>,
     /// One of the cards, with unlimited memory.
@@ -33,7 +33,7 @@ type Refused = HashMap<u64, Option<Failure>>;
 
 /// The largest batch whose replayed calls fit on a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub(super) struct Prediction {
     /// Number of samples; 0 if not even one fits.
     pub batch: u64,
     /// The first batch that does not fit.
@@ -41,17 +41,6 @@ pub struct Prediction {
 }
 
 impl<'a, P: Program> Predictor<'a, P> {
-    /// Learns how `program` grows with the batch on devices with the kernels of `device`; `None` if the calls
-    /// change with the batch.
-    ///
-    /// # Errors
-    ///
-    /// The step itself failed.
-    pub fn learn(program: &'a P, device: &DeviceSpec) -> Result<Option<Self>, Error> {
-        let scaling = Scaling::of(program, device)?.map(Arc::new);
-        Ok(scaling.map(|scaling| Self::new(program, scaling, device.without_limit())))
-    }
-
     /// A predictor of `program` on devices with the kernels of `unlimited`, which has unlimited memory;
     /// `scaling` is how the program grows.
     pub fn new(program: &'a P, scaling: Arc<Scaling>, unlimited: DeviceSpec) -> Self {

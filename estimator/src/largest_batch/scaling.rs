@@ -3,24 +3,25 @@
 use indexmap::IndexSet;
 use simulated_card::LayoutRule;
 
+use super::agreement::{Agreement, own_buffers};
 use super::search::{MAX_BATCH, between};
-use crate::analysis::Timeline;
 use crate::card::{DeviceSpec, any_service};
 use crate::job::Program;
-use crate::record::{Buffer, BufferId, Event, Layout, Recording, TensorLayout};
+use crate::record::{Buffer, Event, Layout, Recording, TensorLayout};
 use crate::{Bytes, Error};
 
 /// The sizes of a step's buffers as a function of the batch, where the steps of two batches
-/// match call by call.
+/// make the same calls.
 #[derive(Debug)]
 pub struct Scaling {
     recording: Recording,
     batch: u64,
+    agreement: Agreement,
     /// By how many samples the other recording was larger.
     stride: u64,
     rule: LayoutRule,
     growths: Vec<Growth>,
-    /// By [`BufferId`]: an index into `growths`.
+    /// By [`BufferId`](crate::record::BufferId): an index into `growths`.
     growth_of: Vec<usize>,
 }
 
@@ -103,37 +104,11 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
-/// The batch of the first recording. One sample is often special: a step may leave out buffers that grow with
-/// the batch.
-const FEW: u64 = 2;
-
 /// Some kernels depend on the power of two that divides the number of samples. Two batches that are odd multiples
 /// of this one make the same calls where neighbors do not: seen of DCGAN with 6680, 6696, 7336 and 7352 samples.
 const POWER: u64 = 8;
 
 impl Scaling {
-    /// Learns how `program` grows with the batch on cards with the kernels of `card`; `None` if it does not
-    /// grow evenly.
-    ///
-    /// # Errors
-    ///
-    /// The step itself failed.
-    pub fn of(program: &impl Program, card: &DeviceSpec) -> Result<Option<Self>, Error> {
-        let Some((few, more)) = few(program, card)? else {
-            return Ok(None);
-        };
-        let near = near_limit(&few, &more, card);
-        let unlimited = card.without_limit();
-        if let Some(scaling) = Self::between((FEW, few), (FEW + 1, &more), &unlimited) {
-            return Ok(Some(scaling));
-        }
-        // With so few samples burn may choose other kernels than for a full card.
-        match near > FEW + 1 {
-            true => Self::near(program, near, &unlimited),
-            false => Ok(None),
-        }
-    }
-
     /// Learns how `program` grows with the batch from two batches near `batch`, on cards like `unlimited`; `None`
     /// if no two match: neighbors, or odd multiples of eight, since a kernel may depend on what divides the batch.
     ///
@@ -175,12 +150,8 @@ impl Scaling {
     ) -> Result<Option<Self>, Error> {
         let recording =
             |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
-        let grown = recording(more)?;
-        Ok(Self::between(
-            (few, recording(few)?),
-            (more, &grown),
-            unlimited,
-        ))
+        let (recorded, grown) = (recording(few)?, recording(more)?);
+        Ok(Self::between((few, recorded), (more, &grown), unlimited))
     }
 
     /// Learns from the same batches on cards like `unlimited`, which may have another queue lag; `None` if they do
@@ -204,9 +175,7 @@ impl Scaling {
         (larger, more): (u64, &Recording),
         spec: &DeviceSpec,
     ) -> Option<Self> {
-        if !match_call_by_call(&recording, more) {
-            return None;
-        }
+        let agreement = Agreement::between(&recording, more)?;
         let mut growths: IndexSet<Growth> = IndexSet::new();
         let mut grown = own_buffers(more);
         let mut growth = |buffer: &Buffer| match buffer.metadata {
@@ -225,6 +194,7 @@ impl Scaling {
         Some(Self {
             recording,
             batch,
+            agreement,
             stride: larger - batch,
             rule: LayoutRule::new(spec),
             growths: growths.into_iter().collect(),
@@ -232,17 +202,18 @@ impl Scaling {
         })
     }
 
-    /// Whether `recording`, of a completed step with `batch` samples, is as predicted: the same calls, and
-    /// each buffer of the same size.
+    /// Whether `recording`, of a completed step with `batch` samples, is as predicted: the same calls in the same
+    /// order, which the two recorded batches had too, and each buffer of the same size.
     pub fn matches(&self, batch: u64, recording: &Recording) -> bool {
         let sizes = self.sizes(batch);
         let mut buffers = own_buffers(&self.recording).zip(own_buffers(recording));
-        match_call_by_call(&self.recording, recording)
+        self.agreement == Agreement::Exact
+            && Agreement::between(&self.recording, recording) == Some(Agreement::Exact)
             && buffers
                 .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
-    /// The size of each buffer with `batch` samples, by [`BufferId`].
+    /// The size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
     fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
         let growths = self.growths.iter();
@@ -258,7 +229,7 @@ impl Scaling {
         self.batch
     }
 
-    /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`].
+    /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
     pub(super) fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
         (&self.recording, self.sizes(batch))
     }
@@ -292,83 +263,6 @@ impl Scaling {
         let bound = self.bound(spec);
         (bound > 0).then(|| batch as f64 / bound as f64)
     }
-}
-
-/// The recordings of `program` with [`FEW`] samples and with one more, on a card like `card` with unlimited
-/// memory; `None` if the program does not accept so few.
-fn few(program: &impl Program, card: &DeviceSpec) -> Result<Option<(Recording, Recording)>, Error> {
-    if !program.accepts(FEW) || !program.accepts(FEW + 1) {
-        return Ok(None);
-    }
-    let recording =
-        |batch| Ok::<_, Error>(program.simulate(batch, card.without_limit())?.recording);
-    Ok(Some((recording(FEW)?, recording(FEW + 1)?)))
-}
-
-/// A batch somewhat below the largest on `card`, if each sample takes as many bytes as between `few` and `more`.
-fn near_limit(few: &Recording, more: &Recording, card: &DeviceSpec) -> u64 {
-    let [least, next] = [few, more].map(|recording| Timeline::of(recording).most());
-    let sample = next.0.saturating_sub(least.0).max(1);
-    let room = card.available().unwrap_or_default().saturating_sub(least);
-    let most = (FEW + room.0 / sample).min(MAX_BATCH);
-    most - most / 32
-}
-
-/// A batch somewhat below the largest of `program` on `card`, if each sample takes as many bytes as in a small
-/// batch; 0 if the program does not accept such batches.
-///
-/// # Errors
-///
-/// The step itself failed.
-pub(super) fn rough_batch(program: &impl Program, card: &DeviceSpec) -> Result<u64, Error> {
-    let few = few(program, card)?;
-    Ok(few.map_or(0, |(few, more)| near_limit(&few, &more, card)))
-}
-
-/// Whether two recordings have the same calls of the program, whatever the sizes. Buffers that a runtime
-/// keeps for itself do not count, since it drops them on a full card and allocates them again.
-fn match_call_by_call(a: &Recording, b: &Recording) -> bool {
-    let (number_a, number_b) = (numbers(a), numbers(b));
-    let same_buffer = |x: &BufferId, y: &BufferId| number_a[x.0 as usize] == number_b[y.0 as usize];
-    let same_buffers = |x: &[BufferId], y: &[BufferId]| {
-        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_buffer(x, y))
-    };
-    let same = |x: &Event, y: &Event| match (x, y) {
-        (Event::Launch(x), Event::Launch(y)) => {
-            same_buffers(a.writes(x), b.writes(y)) && same_buffers(a.reads(x), b.reads(y))
-        }
-        (Event::Allocate(x), Event::Allocate(y)) | (Event::Free(x), Event::Free(y)) => {
-            same_buffer(x, y)
-        }
-        (Event::Stream(_), Event::Stream(_)) | (Event::Read(_), Event::Read(_)) => true,
-        (x, y) => x == y,
-    };
-    let mut others = calls(b);
-    calls(a).all(|x| others.next().is_some_and(|y| same(x, y))) && others.next().is_none()
-}
-
-/// The events of the program, without those of the runtime's own buffers.
-fn calls(recording: &Recording) -> impl Iterator<Item = &Event> {
-    recording.events.iter().filter(|event| match event {
-        Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
-        _ => true,
-    })
-}
-
-/// The buffers of the program, in the order of birth.
-fn own_buffers(recording: &Recording) -> impl Iterator<Item = (BufferId, &Buffer)> {
-    let buffers = recording.buffers.iter().enumerate();
-    let buffers = buffers.map(|(id, buffer)| (BufferId(id as u32), buffer));
-    buffers.filter(|(_, buffer)| !buffer.metadata)
-}
-
-/// By [`BufferId`]: the index among the program's buffers; `None` for a buffer of the runtime.
-fn numbers(recording: &Recording) -> Vec<Option<usize>> {
-    let mut numbers = vec![None; recording.buffers.len()];
-    for (number, (buffer, _)) in own_buffers(recording).enumerate() {
-        numbers[buffer.0 as usize] = Some(number);
-    }
-    numbers
 }
 
 #[cfg(test)]

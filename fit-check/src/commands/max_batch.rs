@@ -1,6 +1,6 @@
 //! Largest batch per card.
 
-use estimator::{Predictor, largest_batch};
+use estimator::{Proposer, largest_batch};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
@@ -51,12 +51,12 @@ pub fn answer<M: Model + Sync>(
     let program = training_job(&request.model, &request.job).without_first_runs();
     let most = request.cards.iter().max_by_key(|card| card.usable());
     let most = &most.expect("a card was named").device;
-    let predictor = Predictor::learn(&program, most)?;
+    let proposer = Proposer::learn(&program, most)?;
     let mut cards = Vec::with_capacity(request.cards.len());
     let mut layers = Vec::new();
     for card in &request.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
-        let found = largest_batch(&program, predictor.as_ref(), &card.device)?;
+        let found = largest_batch(&program, &proposer, &card.device)?;
         cards.push(CardBatch::new(card, &found, request.job.input.tokens()));
         layers = advice::trained(&found.next.estimate);
     }

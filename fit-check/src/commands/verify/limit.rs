@@ -4,7 +4,7 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{Bytes, DeviceSpec, Predictor, Program, QueueLag, largest_batch};
+use estimator::{Bytes, DeviceSpec, Program, Proposer, QueueLag, largest_batch};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -29,8 +29,8 @@ pub(super) fn run(
     let limiter = MemoryLimiter::of(proof, budget)?;
     let program = training_job(&proof.model, &proof.job).without_first_runs();
     let card = left(proof, budget);
-    let predictor = Predictor::learn(&program, &card)?;
-    let found = largest_batch(&program, predictor.as_ref(), &card)?;
+    let proposer = Proposer::learn(&program, &card)?;
+    let found = largest_batch(&program, &proposer, &card)?;
     let Some(at_max) = &found.at_max else {
         return Err(UserError::new(format!(
             "not one sample fits {budget}: {}",

@@ -1,0 +1,232 @@
+//! Where the search for the largest batch begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::predictor::Predictor;
+use super::scaling::Scaling;
+use super::search::MAX_BATCH;
+use super::{AnyQueueLag, Remembering, with_full_queue};
+use crate::analysis::Timeline;
+use crate::card::DeviceSpec;
+use crate::job::Program;
+use crate::record::Recording;
+use crate::{Bytes, Error};
+
+/// Proposes the batch at which the search for the largest one begins, on devices with the same kernels. The search
+/// runs the step with that batch and with the next, so a proposal costs time where it is wrong, and changes no answer.
+#[derive(Debug)]
+pub struct Proposer<'a, P> {
+    /// `None` if the calls of the step change with the batch.
+    predictor: Option<Predictor<'a, P>>,
+    line: Option<Line>,
+    /// Whether two batches near the limit of a device did not make the same calls. Then those of another device hardly
+    /// do, and are not run.
+    neighbors_differ: AtomicBool,
+}
+
+impl<'a, P: Program> Proposer<'a, P> {
+    /// Learns how `program` grows with the batch on devices with the kernels of `device`.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn learn(program: &'a P, device: &DeviceSpec) -> Result<Self, Error> {
+        Ok(Self::new(program, &Learned::of(program, device)?, device))
+    }
+
+    /// A proposer for `program` on devices with the kernels of `device`, from what was `learned` about it.
+    pub(super) fn new(program: &'a P, learned: &Learned, device: &DeviceSpec) -> Self {
+        let scaling = learned.scaling.clone();
+        Self {
+            neighbors_differ: scaling.is_none().into(),
+            predictor: scaling
+                .map(|scaling| Predictor::new(program, scaling, device.without_limit())),
+            line: learned.line,
+        }
+    }
+
+    /// A proposer that knows nothing: every search begins with one sample.
+    pub fn without_knowledge() -> Self {
+        Self {
+            predictor: None,
+            line: None,
+            neighbors_differ: true.into(),
+        }
+    }
+
+    /// Predicts the calls of the step at any batch; `None` if they change with the batch.
+    pub(super) fn predictor(&self) -> Option<&Predictor<'a, P>> {
+        self.predictor.as_ref()
+    }
+
+    /// A batch near the largest on a device like `spec`, without running the step; 0 if nothing is known.
+    pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
+        match (&self.predictor, &self.line) {
+            (Some(predictor), _) => predictor.guess(spec),
+            (None, Some(line)) => line.batch(spec),
+            (None, None) => 0,
+        }
+    }
+
+    /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the
+    /// predictor predicts, if the step makes the calls near `guess` that it predicts, or if the next batch does not
+    /// fit; else what two batches near `guess` predict.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub(super) fn proposed(
+        &self,
+        program: &Remembering<P>,
+        guess: u64,
+        spec: &DeviceSpec,
+    ) -> Result<u64, Error> {
+        let predictor = self.predictor.as_ref();
+        let guess = match predictor {
+            // The recordings have about as many samples, or more, so nothing can be checked.
+            Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
+                return predicted(program, predictor, guess, spec);
+            }
+            Some(predictor) => with_room_for_a_queue(program, predictor, guess, spec)?,
+            None => guess,
+        };
+        if guess == 0 || !program.accepts(guess) {
+            return Ok(guess);
+        }
+        let run = program.simulate(guess, spec.clone())?.recording;
+        let fits = run.failure.is_none();
+        let is_last = || {
+            let next = AnyQueueLag { program }.simulate(guess + 1, spec.clone());
+            next.map(|next| next.recording.failure.is_some())
+        };
+        if let Some(predictor) = predictor
+            && fits
+            && (predictor.scaling().matches(guess, &run)
+                || program.accepts(guess + 1) && is_last()?)
+        {
+            // A larger batch may fit although the next does not.
+            return Ok(predicted(program, predictor, guess, spec)?.max(guess));
+        }
+        if self.neighbors_differ.load(Ordering::Relaxed) {
+            return Ok(guess);
+        }
+        let unlimited = spec.without_limit();
+        let Some(scaling) = Scaling::near(program, guess, &unlimited)? else {
+            self.neighbors_differ.store(true, Ordering::Relaxed);
+            return Ok(guess);
+        };
+        let predictor = Predictor::new(program, scaling.into(), unlimited);
+        let predicted = predicted(program, &predictor, guess, spec)?;
+        Ok(if fits {
+            predicted.max(guess)
+        } else {
+            predicted
+        })
+    }
+}
+
+/// The largest batch on a device like `spec` that `predictor` predicts, both without queue lag and with a full
+/// queue; `guess` is near it.
+fn predicted(
+    program: &impl Program,
+    predictor: &Predictor<impl Program>,
+    guess: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    let share = predictor.scaling().share(guess, spec);
+    let batch = predictor.predicted(spec, share).batch;
+    with_room_for_a_queue(program, predictor, batch, spec)
+}
+
+/// `batch` if the step fits on a device like `spec` with a full queue; if not, what `predictor` predicts for that.
+fn with_room_for_a_queue(
+    program: &impl Program,
+    predictor: &Predictor<impl Program>,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    let full_queue = with_full_queue(spec);
+    if batch == 0
+        || program
+            .simulate(batch, full_queue)?
+            .recording
+            .failure
+            .is_none()
+    {
+        return Ok(batch);
+    }
+    let Some(predictor) = predictor.with_full_queue() else {
+        return Ok(batch);
+    };
+    let share = predictor.scaling().share(batch, spec);
+    Ok(batch.min(predictor.predicted(spec, share).batch))
+}
+
+/// How a program grows with the batch, as two small batches tell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Learned {
+    /// `None` if no two batches make the same calls.
+    scaling: Option<Arc<Scaling>>,
+    /// `None` if the program does not accept small batches.
+    line: Option<Line>,
+}
+
+/// The batch of the first recording. One sample is often special: a step may leave out buffers that grow with
+/// the batch.
+const FEW: u64 = 2;
+
+impl Learned {
+    /// Learns how `program` grows with the batch on devices with the kernels of `device`.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub(super) fn of(program: &impl Program, device: &DeviceSpec) -> Result<Self, Error> {
+        if !program.accepts(FEW) || !program.accepts(FEW + 1) {
+            return Ok(Self::default());
+        }
+        let unlimited = device.without_limit();
+        let recording =
+            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
+        let (few, more) = (recording(FEW)?, recording(FEW + 1)?);
+        let line = Line::between(&few, &more);
+        let near = line.batch(device);
+        let scaling = match Scaling::between((FEW, few), (FEW + 1, &more), &unlimited) {
+            Some(scaling) => Some(scaling),
+            // With so few samples burn may choose other kernels than for a full card.
+            None if near > FEW + 1 => Scaling::near(program, near, &unlimited)?,
+            None => None,
+        };
+        Ok(Self {
+            scaling: scaling.map(Arc::new),
+            line: Some(line),
+        })
+    }
+}
+
+/// The most bytes in use of a step, roughly: those with [`FEW`] samples, and as many more for each further sample.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    least: Bytes,
+    sample: u64,
+}
+
+impl Line {
+    /// The line through the recordings with [`FEW`] samples and with one more.
+    fn between(few: &Recording, more: &Recording) -> Self {
+        let [least, next] = [few, more].map(|recording| Timeline::of(recording).most());
+        Self {
+            least,
+            sample: next.0.saturating_sub(least.0).max(1),
+        }
+    }
+
+    /// A batch somewhat below the largest on a device like `spec`: the pools take the rest.
+    fn batch(&self, spec: &DeviceSpec) -> u64 {
+        let room = spec.available().unwrap_or_default();
+        let room = room.saturating_sub(self.least);
+        let most = (FEW + room.0 / self.sample).min(MAX_BATCH);
+        most - most / 32
+    }
+}
