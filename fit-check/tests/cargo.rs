@@ -89,7 +89,7 @@ fn assert_near(found: u64, expected: Bytes, margin: Bytes, what: &str) {
 }
 
 #[test]
-#[ignore = "compiles CubeCL and burn once more: cargo test -p fit-check --no-default-features --test cargo -- --ignored"]
+#[ignore = "compiles CubeCL and burn once more: cargo test --workspace --no-default-features --test cargo -- --ignored"]
 fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     let lock = own_training().join("Cargo.lock");
     let before = std::fs::read(&lock).unwrap();

@@ -99,7 +99,7 @@ mod tests {
         };
         let mut recording = Recording::default();
         recording.events.extend(events);
-        recording.buffers.extend([buffer.clone(), buffer]);
+        recording.buffers.extend([buffer, buffer]);
         recording
     }
 
