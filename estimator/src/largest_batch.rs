@@ -13,9 +13,10 @@ use std::collections::VecDeque;
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
 
-use crate::card::{DeviceSpec, QueueLag};
+use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
+use crate::queue_lag::refused_with_lag;
 use crate::record::Refusal;
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
@@ -101,8 +102,8 @@ pub fn max_batch(
 }
 
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited, and
-/// how much memory it takes. The batch fits both without queue lag and with a full queue ([`QueueLag`]): on a
-/// full card the lag can decide.
+/// how much memory it takes. The batch fits without queue lag and with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED): on a full card
+/// the lag can decide.
 ///
 /// # Errors
 ///
@@ -154,7 +155,7 @@ impl LargestFit {
 }
 
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited,
-/// without queue lag and with a full queue ([`QueueLag`]).
+/// without queue lag and with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED).
 ///
 /// `proposer` proposes an answer quickly. This function then runs the step on such a device with that batch
 /// and with the next one, to show that the first fits and the second does not.
@@ -187,19 +188,20 @@ fn fit_near<P: Program>(
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
     let proposed = proposer.proposed(program, guess, spec)?;
-    let program = AnyQueueLag { program };
     let mut at_max = None;
-    let mut at_least = None;
+    let mut refused = None;
     let fits = |batch: u64| {
-        let simulated = program.simulate(batch, spec.clone())?;
-        let fits = simulated.recording.failure.is_none();
-        *(if fits { &mut at_max } else { &mut at_least }) = Some(simulated);
+        let (run, refusal) = attempt(program, batch, spec)?;
+        let fits = refusal.is_none();
+        match fits {
+            true => at_max = Some(run),
+            false => refused = refusal,
+        }
         Ok::<_, Error>(fits)
     };
     // The proposal is nearly always the answer, so the search begins there and goes outwards.
     let accepts = |batch| program.accepts(batch);
     let (most, least) = gallop(proposed, 1, MAX_BATCH, accepts, fits)?;
-    let refused = at_least.and_then(|simulated| simulated.outcome().err());
     Ok(LargestFit {
         batch: most,
         at_max,
@@ -214,8 +216,8 @@ struct Remembering<'a, P> {
     latest: RefCell<VecDeque<(u64, Simulated)>>,
 }
 
-/// How many runs are remembered: those of two batches with both queue lags, and without a limit.
-const REMEMBERED: usize = 6;
+/// How many runs are remembered: those of two batches, with and without a limit.
+const REMEMBERED: usize = 4;
 
 impl<'a, P> Remembering<'a, P> {
     fn new(program: &'a P) -> Self {
@@ -244,31 +246,17 @@ impl<P: Program> Program for Remembering<'_, P> {
     }
 }
 
-/// A program that runs both without queue lag and with a full queue: if the step fits without lag and not
-/// with the full queue, the device counts as refusing it.
-struct AnyQueueLag<'a, P> {
-    program: &'a P,
-}
-
-/// A device like `spec` with a full queue.
-fn with_full_queue(spec: &DeviceSpec) -> DeviceSpec {
-    spec.clone().with_queue_lag(QueueLag::Full)
-}
-
-impl<P: Program> Program for AnyQueueLag<'_, P> {
-    fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-        let without_lag = self.program.simulate(batch, spec.clone())?;
-        if spec.card.total.is_none() || without_lag.recording.failure.is_some() {
-            return Ok(without_lag);
-        }
-        let full_queue = self.program.simulate(batch, with_full_queue(&spec))?;
-        match full_queue.recording.failure {
-            Some(_) => Ok(full_queue),
-            None => Ok(without_lag),
-        }
-    }
-
-    fn accepts(&self, batch: u64) -> bool {
-        self.program.accepts(batch)
-    }
+/// Runs `program` with `batch` samples on a device like `spec`. Also returns the allocation that the device refused,
+/// without queue lag or with one of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED).
+fn attempt(
+    program: &impl Program,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<(Simulated, Option<OutOfMemory>), Error> {
+    let run = program.simulate(batch, spec.clone())?;
+    let refused = match run.outcome() {
+        Ok(()) => refused_with_lag(program, batch, &run)?,
+        Err(refused) => Some(refused),
+    };
+    Ok((run, refused))
 }

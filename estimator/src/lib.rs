@@ -46,6 +46,7 @@ mod job;
 mod largest_batch;
 mod modules;
 mod parallel;
+mod queue_lag;
 mod replay;
 mod required;
 mod run;

@@ -107,10 +107,10 @@ impl Replay {
         recording: &Recording,
         bytes: impl Fn(BufferId) -> Bytes,
     ) -> Result<(), (BufferId, IoError)> {
-        let mut queued = recording.queued.iter().peekable();
+        let mut batches = recording.batches.iter().peekable();
         for (position, event) in recording.events.iter().enumerate() {
-            while let Some(queued) = queued.next_if(|queued| queued.position <= position) {
-                self.bind(recording, position, queued.launches);
+            while let Some(batch) = batches.next_if(|batch| batch.position <= position) {
+                self.bind(recording, position, batch.launches);
             }
             self.event(recording, event, &bytes)?;
         }

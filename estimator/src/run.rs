@@ -18,7 +18,6 @@ use crate::modules::{Kind, visit_tensors};
 use crate::record::{Event, Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
-use simulated_card::Suspects;
 
 /// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +111,7 @@ impl Run {
         let _ = self.device.sync();
         let pools = pools_of(&self.device);
         let mut recorder = self.shared.recorder();
-        recorder.note_freed(&Suspects::All);
+        recorder.note_dropped();
         let said = self.modules.values().flatten().copied();
         let roles = said
             .chain(std::mem::take(&mut self.roles))

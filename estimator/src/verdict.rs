@@ -2,9 +2,10 @@
 
 use burn::tensor::FloatDType;
 
-use crate::card::{DeviceSpec, QueueLag};
+use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
+use crate::queue_lag::refused_with_lag;
 use crate::run::Run;
 use crate::{Bytes, Error, OutOfMemory, Tuning};
 
@@ -18,7 +19,7 @@ pub struct Verdict {
     /// Whether the [run](crate::FirstRun) in which burn tunes the kernels fits as well; `None` if there is no
     /// such run, or if the step itself does not fit.
     pub first_run_fits: Option<bool>,
-    /// Whether the step also fits with a queue lag ([`QueueLag`]); `None` if there is enough memory to spare,
+    /// Whether the step also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is enough memory to spare,
     /// or if the step does not fit without lag.
     pub lag_fits: Option<bool>,
 }
@@ -33,9 +34,6 @@ impl Verdict {
 /// A device is nearly full if it has less than 1/`CLOSE` of the required memory to spare. The pages that the
 /// pools take by chance then decide: at most 7.3 % were seen (DCGAN, batch 2: `tests/tests/simulated_card.rs`).
 const CLOSE: u64 = 10;
-
-/// How many queue lags are tried on a nearly full device. Each costs a run.
-const LAGS: usize = 4;
 
 /// Computes whether `step` fits on `device`. The step creates floats of the type `precision`.
 ///
@@ -84,13 +82,11 @@ pub fn verdict(
     device: &DeviceSpec,
     estimate: &Estimate,
 ) -> Result<Verdict, Error> {
-    let refused =
-        |device: DeviceSpec| Ok::<_, Error>(program.simulate(batch, device)?.outcome().err());
-    let fits = |device: DeviceSpec| -> Result<bool, Error> { Ok(refused(device)?.is_none()) };
+    let run = program.simulate(batch, device.clone())?;
     let available = device.available().unwrap_or(Bytes(u64::MAX));
     let required = estimate.peak.required_bytes;
     let mut verdict = Verdict {
-        refused: refused(device.clone())?,
+        refused: run.outcome().err(),
         headroom_bytes: available.signed_difference(required),
         first_run_fits: None,
         lag_fits: None,
@@ -100,14 +96,14 @@ pub fn verdict(
     }
     if let Some(first) = &estimate.first_run {
         let has_room = first.reserved_bytes <= available;
-        verdict.first_run_fits = Some(has_room || fits(device.clone().with_tuning(Tuning::Cold))?);
+        let first_fits = || {
+            let cold = device.clone().with_tuning(Tuning::Cold);
+            Ok::<_, Error>(program.simulate(batch, cold)?.outcome().is_ok())
+        };
+        verdict.first_run_fits = Some(has_room || first_fits()?);
     }
     if available.saturating_sub(required) < required / CLOSE {
-        let mut lags = QueueLag::SAMPLES.into_iter().take(LAGS);
-        let all_fit = lags.try_fold(true, |fit, lag| -> Result<bool, Error> {
-            Ok(fit && fits(device.clone().with_queue_lag(lag))?)
-        });
-        verdict.lag_fits = Some(all_fit?);
+        verdict.lag_fits = Some(refused_with_lag(program, batch, &run)?.is_none());
     }
     Ok(verdict)
 }

@@ -61,9 +61,8 @@ proptest! {
             // A cell's batch fits however far the device's thread is behind the program.
             let fits = |batch: u64| {
                 let job = Job { batch: batch as usize, ..job.clone() };
-                [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
-                    fits(name, &job, gpu, queue_lag)
-                })
+                let mut lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
+                lags.all(|queue_lag| fits(name, &job, gpu, *queue_lag))
             };
             prop_assert!(most == 0 || fits(most), "{name} {most} on {}", gpu.name);
             prop_assert!(!fits(most + 1), "{name} {most} + 1 on {}", gpu.name);

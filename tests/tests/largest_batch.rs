@@ -59,8 +59,9 @@ proptest! {
         };
         let found = largest_batch(&step, &proposer, &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
-        let fits_any = |batch| [QueueLag::None, QueueLag::Full].into_iter().all(|queue_lag| {
-            fits(&step, batch, &spec.clone().with_queue_lag(queue_lag))
+        let lags = || [QueueLag::None].iter().chain(QueueLag::REQUIRED);
+        let fits_any = |batch| lags().all(|queue_lag| {
+            fits(&step, batch, &spec.clone().with_queue_lag(*queue_lag))
         });
         prop_assert!(found.batch == 0 || fits_any(found.batch));
         prop_assert!(!fits_any(found.batch + 1));

@@ -167,6 +167,6 @@ fn a_replay_moves_no_buffer_that_a_queued_launch_holds() {
     assert!(!fits(&recording));
     let limited = step.simulate(160, titan.clone()).unwrap();
     assert!(limited.recording.failure.is_some());
-    recording.queued.clear();
+    recording.batches.clear();
     assert!(fits(&recording));
 }

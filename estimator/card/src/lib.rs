@@ -46,7 +46,7 @@ pub use layout::LayoutRule;
 pub use memory::{CardMemory, MetadataBuffer};
 pub use phase::Phase;
 pub use queue_lag::QueueLag;
-pub use recorder::{Recorder, Suspects};
+pub use recorder::Recorder;
 pub use registry::{insert, present, remove};
 pub use run_report::{Outcome, RunConfig, RunReport, RunReportError};
 pub use runtime::{Runtime, RuntimeRules};

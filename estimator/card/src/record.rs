@@ -54,14 +54,16 @@ pub enum Event {
     Mark(usize),
 }
 
-/// Launches that waited in the queue when the device's thread began to make calls. While a launch waits it holds
-/// bindings of its buffers, and CubeCL moves no buffer that is bound to another page.
+/// Calls that the device's thread executed one after the other, while the program stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queued {
-    /// The number of events before that moment.
+pub struct Batch {
+    /// The number of events before them. The first of them are the frees of what the program had dropped by then.
     pub position: usize,
-    /// The number of launches, the first of which is the next in the recording.
+    /// How many launches waited in the queue before, the first of which is the next in the recording. While a launch
+    /// waits it holds bindings of its buffers, and CubeCL moves no buffer that is bound to another page.
     pub launches: usize,
+    /// Whether the program waited until the queue was empty.
+    pub drains: bool,
 }
 
 /// A copy of CubeCL's [`MemoryAllocationMode`] that can be compared.
@@ -223,9 +225,8 @@ pub struct Recording {
     pub metadata: Vec<u64>,
     /// The ends of phases.
     pub marks: Vec<Mark>,
-    /// Launches that waited in the queue, in the order of the events.
-    #[serde(default)]
-    pub queued: Vec<Queued>,
+    /// The batches in which the device's thread executed the calls.
+    pub batches: Vec<Batch>,
     /// The first allocation that the card refused; a real program would not make the calls after it.
     pub failure: Option<Failure>,
     operands: Vec<BufferId>,
@@ -267,6 +268,24 @@ impl Recording {
         if let (Some(refused), Some(stops)) = (refused, stops) {
             self.events.truncate(refused + stops + 2);
             self.marks.truncate(self.marks_before(self.events.len()));
+            let end = self.events.len();
+            self.batches.retain(|batch| batch.position < end);
+        }
+    }
+
+    /// The same recording with other events, in these batches.
+    pub(crate) fn with_events(&self, events: Vec<Event>, batches: Vec<Batch>) -> Self {
+        Self {
+            events,
+            buffers: self.buffers.clone(),
+            kernels: self.kernels.clone(),
+            layers: self.layers.clone(),
+            layouts: self.layouts.clone(),
+            metadata: self.metadata.clone(),
+            marks: self.marks.clone(),
+            batches,
+            failure: self.failure,
+            operands: self.operands.clone(),
         }
     }
 

@@ -8,13 +8,13 @@ use cubecl_server::memory_management::WeakMemoryBinding;
 
 use crate::Bytes;
 use crate::record::{
-    BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Queued, Recording,
+    Batch, BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Recording,
 };
 
 /// Buffers that the program may have dropped since the recorder last checked them. Checking every buffer
 /// before each allocation would make a long recording take quadratic time.
 #[derive(Debug)]
-pub enum Suspects {
+pub(crate) enum Suspects {
     /// Any buffer: the program ran in between.
     All,
     /// The buffers with these managed-memory ids: the program stood still, and the calls executed since held
@@ -66,7 +66,7 @@ impl Recorder {
     }
 
     /// Records which of the `suspects` only their pool still holds, in the order of birth.
-    pub fn note_freed(&mut self, suspects: &Suspects) {
+    pub(crate) fn note_freed(&mut self, suspects: &Suspects) {
         let is_free = |memory: &WeakMemoryBinding| memory.upgrade().is_none();
         let events = &mut self.recording.events;
         let mut freed = |buffer: BufferId| events.push(Event::Free(buffer));
@@ -109,12 +109,34 @@ impl Recorder {
         buffer
     }
 
-    /// Records that so many launches wait in the queue.
-    pub fn queued(&mut self, launches: usize) {
-        if launches > 0 {
-            let position = self.recording.events.len();
-            self.recording.queued.push(Queued { position, launches });
+    /// Records that the device's thread begins to execute calls from the queue, in which so many launches wait, and
+    /// what the program has dropped by then; `drains` if the program waits until the queue is empty.
+    pub fn batch(&mut self, launches: usize, drains: bool) {
+        self.recording.batches.push(Batch {
+            position: self.recording.events.len(),
+            launches,
+            drains,
+        });
+        self.note_freed(&Suspects::All);
+    }
+
+    /// Records what only its pool still holds, while the queue is empty.
+    pub fn note_dropped(&mut self) {
+        let position = self.recording.events.len();
+        self.note_freed(&Suspects::All);
+        if self.recording.events.len() > position {
+            self.recording.batches.push(Batch {
+                position,
+                launches: 0,
+                drains: true,
+            });
         }
+    }
+
+    /// Whether the latest batch of calls was all that the queue held.
+    pub fn is_drained(&self) -> bool {
+        let last = self.recording.batches.last();
+        last.is_none_or(|last| last.drains)
     }
 
     /// Notes the shapes that `buffer` was allocated for, if they are known.

@@ -31,8 +31,7 @@ use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::profiler::Profiler;
-use crate::queue_lag::QueueLag;
-use crate::random;
+use crate::queue_lag::{ChangingLag, TOGETHER};
 use crate::record::{BufferId, Event, Failure, Refusal};
 use crate::recorder::{Recorder, Suspects};
 use crate::registry;
@@ -82,10 +81,6 @@ pub fn memory(
     rules.memory(&spec.card, budget, service, logger, captures)
 }
 
-/// How many calls CubeCL's client collects before it hands them to the device's thread, unless it waits for
-/// an answer: `CHANNEL_MAX_TASK` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`.
-const TOGETHER: usize = 32;
-
 /// A call that the client does not wait for.
 #[derive(Debug)]
 enum Call {
@@ -130,7 +125,7 @@ impl Call {
 /// program waits for an answer. Which tensors the program has dropped by the time of an allocation depends on
 /// that, so this server queues calls too. (The real thread runs in parallel with the program, which may be up
 /// to 32 calls further on by then. So a real card can have fewer bytes in use than this server records, and
-/// not more. Its pools can hold more or fewer bytes: see [`QueueLag`].)
+/// not more. Its pools can hold more or fewer bytes: see [`QueueLag`](crate::QueueLag).)
 #[derive(Debug)]
 pub(crate) struct CardServer {
     service: ServiceId,
@@ -148,33 +143,7 @@ pub(crate) struct CardServer {
     refused_probes: Vec<usize>,
     waiting: Vec<(StreamId, Call)>,
     not_overwritten: NotOverwritten,
-    /// How many calls the program is ahead of the calls that the server executes next.
-    lag: usize,
-    /// The state of the random numbers for [`QueueLag::Varying`].
-    random: u64,
-}
-
-fn seed(queue_lag: QueueLag) -> u64 {
-    match queue_lag {
-        QueueLag::Varying(which) => which,
-        QueueLag::None | QueueLag::Full => 0,
-    }
-}
-
-/// The lag after `lag`: how many calls the program is ahead. A thread that lags mostly does so for a while,
-/// so half of the time the lag stays the same.
-fn next_lag(queue_lag: QueueLag, lag: usize, random: &mut u64) -> usize {
-    match queue_lag {
-        QueueLag::None => 0,
-        QueueLag::Full => TOGETHER,
-        QueueLag::Varying(_) => {
-            let number = random::next(random);
-            match number & 1 {
-                0 => lag,
-                _ => (number >> 1) % (TOGETHER + 1),
-            }
-        }
-    }
+    lag: ChangingLag,
 }
 
 impl CardServer {
@@ -185,7 +154,6 @@ impl CardServer {
         let logger = utilities.logger.clone();
         let queue_lag = shared.spec.simulation.queue_lag;
         let not_overwritten = NotOverwritten::new(shared.spec.simulation.in_place);
-        let mut random = seed(queue_lag);
         let memory = memory(
             &shared.spec,
             shared.budget.clone(),
@@ -207,8 +175,7 @@ impl CardServer {
             refused_probes: Vec::new(),
             waiting: Vec::with_capacity(2 * TOGETHER),
             not_overwritten,
-            lag: next_lag(queue_lag, 0, &mut random),
-            random,
+            lag: ChangingLag::new(queue_lag),
         }
     }
 
@@ -225,8 +192,7 @@ impl CardServer {
             self.utilities.logger.clone(),
             self.captures.clone(),
         );
-        self.random = seed(shared.spec.simulation.queue_lag);
-        self.lag = next_lag(shared.spec.simulation.queue_lag, 0, &mut self.random);
+        self.lag = ChangingLag::new(shared.spec.simulation.queue_lag);
         self.shared = shared;
         // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
@@ -252,30 +218,31 @@ impl CardServer {
     fn enqueue(&mut self, stream: StreamId, call: Call) {
         self.waiting.push((stream, call));
         // The channel holds two batches of calls: the thread executes one while the client fills the other.
-        if self.waiting.len() >= TOGETHER + self.lag {
+        while self.waiting.len() >= TOGETHER * (1 + usize::from(self.lag.is_full())) {
             let calls = self.waiting.drain(..TOGETHER).collect();
-            self.execute(calls);
-            self.lag = next_lag(
-                self.shared.spec.simulation.queue_lag,
-                self.lag,
-                &mut self.random,
-            );
+            self.execute(calls, false);
+            self.lag.change();
         }
     }
 
     /// Executes all queued calls. The program waits meanwhile.
     fn drain_queue(&mut self) {
         let calls = std::mem::take(&mut self.waiting);
-        self.execute(calls);
+        self.execute(calls, true);
         self.not_overwritten.drop_unused();
     }
 
-    fn execute(&mut self, calls: Vec<(StreamId, Call)>) {
+    /// Executes `calls`, the first in the queue; `drains` if the program waits until the queue is empty.
+    fn execute(&mut self, calls: Vec<(StreamId, Call)>, drains: bool) {
+        // The program often waits for a queue that is empty.
+        if calls.is_empty() && self.shared.recorder().is_drained() {
+            return;
+        }
         let queued = calls.iter().chain(&self.waiting);
         let launches = queued.filter(|(_, call)| call.is_recorded_launch()).count();
-        self.shared.recorder().queued(launches);
+        self.shared.recorder().batch(launches, drains);
         let of_probes: HashSet<usize> = calls.iter().flat_map(|(_, call)| call.probed()).collect();
-        let mut suspects = Suspects::All;
+        let mut suspects = Suspects::These(Vec::new());
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
             self.not_overwritten.drop_unused();
@@ -411,7 +378,7 @@ impl CardServer {
             return;
         }
         let mut recorder = self.shared.recorder();
-        recorder.note_freed(&Suspects::All);
+        recorder.note_dropped();
         if let Some(failure) = self.unwritten.first(|buffer| needs(&recorder, buffer)) {
             recorder.recording.failure.get_or_insert(failure);
         }
@@ -631,7 +598,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.shared.recorder().note_freed(&Suspects::All);
+        self.shared.recorder().note_dropped();
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);
         Ok(())

@@ -238,8 +238,7 @@ impl<'a, P: Program> Group<'a, P> {
             return (found, Method::Simulation);
         };
         let predicted = predictor.predicted(device, validation.share);
-        let covered = validation.covers(predictor, &predicted)
-            && predictor.fits_full_queue(predicted.batch, device);
+        let covered = validation.covers(predictor, &predicted);
         let refused = covered.then(|| predictor.refused(&predicted, device));
         match refused.flatten() {
             Some(refused) => {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::scaling::Scaling;
 use super::search::{MAX_PROBES, gallop, stride, strided};
 use crate::card::{DeviceSpec, QueueLag};
-use crate::estimate::Analysis;
 use crate::job::Program;
+use crate::queue_lag::{Lagged, out_of_memory, resized};
 use crate::record::{Failure, Recording};
 use crate::replay::replay;
 use crate::{Bytes, OutOfMemory};
@@ -22,8 +22,8 @@ pub(super) struct Predictor<'a, P> {
     unlimited: DeviceSpec,
     /// The step with one sample, if it can run with that; recorded on first use.
     one: OnceLock<Option<Recording>>,
-    /// A predictor of the step with a full queue; learned on first use.
-    full_queue: OnceLock<Option<Box<Self>>>,
+    /// The calls of `scaling`, and of the step with one sample, with queue lag.
+    lagged: [Lagged; 2],
     /// What was replayed: for each card the batches, and the allocations that it refused.
     replayed: Mutex<Vec<(DeviceSpec, Refused)>>,
 }
@@ -49,7 +49,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             scaling,
             unlimited,
             one: OnceLock::new(),
-            full_queue: OnceLock::new(),
+            lagged: Default::default(),
             replayed: Mutex::default(),
         }
     }
@@ -60,11 +60,18 @@ impl<'a, P: Program> Predictor<'a, P> {
     }
 
     /// Predicts the largest batch that the program accepts and that completes on a card like `spec`, whose
-    /// memory must be limited, and the next batch. The predictor replays the recorded calls on such a card.
-    /// The prediction is right if a step with that many samples makes these calls; see [`Scaling::matches`].
+    /// memory must be limited, without queue lag and with each of [`QueueLag::REQUIRED`], and the next batch. The
+    /// predictor replays the recorded calls on such a card. The prediction is right if a step with that many
+    /// samples makes these calls; see [`Scaling::matches`].
     ///
     /// The search takes fewer replays with the [share](Scaling::share) of another card.
     pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
+        let Prediction { batch, next } = self.predicted_without_lag(spec, share);
+        let (batch, next) = self.with_room_for_a_queue(batch, next, spec);
+        Prediction { batch, next }
+    }
+
+    fn predicted_without_lag(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
         let accepts = |batch| self.program.accepts(batch);
         let bound = self.scaling.bound(spec);
         let (start, reach) = match share {
@@ -90,13 +97,24 @@ impl<'a, P: Program> Predictor<'a, P> {
         Prediction { batch, next }
     }
 
+    /// `batch` and `next` if `batch`, which fits on a card like `spec` without queue lag, also fits with it; else
+    /// smaller ones of which that is true.
+    fn with_room_for_a_queue(&self, batch: u64, next: u64, spec: &DeviceSpec) -> (u64, u64) {
+        let fits = |batch| self.first_refusal(batch, spec).is_none();
+        match batch == 0 || fits(batch) {
+            true => (batch, next),
+            false => self.near(batch, 1, next, fits),
+        }
+    }
+
     /// A batch that completes on a card like `spec` while the next does not, by replays: mostly what
     /// [`predicted`](Self::predicted) returns, which also looks whether a larger batch completes.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
         let bound = self.scaling.bound(spec);
         let fits = |batch| self.refusal(batch, spec).is_none();
         let reach = (bound / 32).max(1);
-        self.near(bound - bound / 32, reach, bound + 1, fits).0
+        let (batch, next) = self.near(bound - bound / 32, reach, bound + 1, fits);
+        self.with_room_for_a_queue(batch, next, spec).0
     }
 
     /// A batch that `fits` while the next does not, searched from `start` outwards, first by `reach`, below `above`.
@@ -113,35 +131,22 @@ impl<'a, P: Program> Predictor<'a, P> {
         batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
     }
 
-    /// A predictor of the step with a full queue ([`QueueLag::Full`]); `None` if the calls then change with the
-    /// batch.
-    pub(super) fn with_full_queue(&self) -> Option<&Self> {
-        let unlimited = self.unlimited.clone().with_queue_lag(QueueLag::Full);
-        let learn = || {
-            let scaling = self.scaling.learn_on(self.program, &unlimited).ok()??;
-            let predictor = Self::new(self.program, scaling.into(), unlimited.clone());
-            Some(Box::new(predictor))
-        };
-        self.full_queue.get_or_init(learn).as_deref()
-    }
-
-    /// Whether the predictor says that a batch that fits on a device like `spec` also fits there with a full
-    /// queue ([`QueueLag::Full`]); false if it does not know.
-    pub fn fits_full_queue(&self, batch: u64, spec: &DeviceSpec) -> bool {
-        let known = || {
-            let full_queue = self.with_full_queue()?;
-            let recorded = batch >= full_queue.scaling.recorded();
-            Some(recorded && full_queue.refusal(batch, spec).is_none())
-        };
-        batch == 0 || known().unwrap_or(false)
-    }
-
     /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
     pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
-        let failure = self.refusal(predicted.next, spec)?;
-        let recording = self.until(predicted.next, failure);
-        let lag = spec.simulation.queue_lag;
-        Some(Analysis::of(&recording).out_of_memory(&recording, &failure, lag))
+        let (failure, lag) = self.first_refusal(predicted.next, spec)?;
+        let (recording, sizes) = self.step(predicted.next, lag);
+        Some(out_of_memory(resized(recording, sizes), failure, lag))
+    }
+
+    /// The allocation that a card like `spec` refuses of the step with `batch` samples without queue lag, or else
+    /// with one of [`QueueLag::REQUIRED`], and with which lag.
+    fn first_refusal(&self, batch: u64, spec: &DeviceSpec) -> Option<(Failure, QueueLag)> {
+        let lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
+        let mut refusals = lags.map(|lag| {
+            let refused = self.refusal(batch, &spec.clone().with_queue_lag(*lag));
+            Some((refused?, *lag))
+        });
+        refusals.find_map(|refused| refused)
     }
 
     /// The allocation that a card like `spec` refuses if the step with `batch` samples is replayed there.
@@ -159,31 +164,26 @@ impl<'a, P: Program> Predictor<'a, P> {
         if let Some(known) = replayed()[card].1.get(&batch) {
             return *known;
         }
-        let (recording, sizes) = self.step(batch);
+        let (recording, sizes) = self.step(batch, spec.simulation.queue_lag);
         let outcome = replay(spec, recording, |buffer| sizes[buffer.0 as usize]);
         replayed()[card].1.insert(batch, outcome.failure);
         outcome.failure
     }
 
-    /// The recording of a step with `batch` samples, up to the end of the phase of `failure`.
-    fn until(&self, batch: u64, failure: Failure) -> Recording {
-        let (recording, sizes) = self.step(batch);
-        let mut recording = recording.clone();
-        for (buffer, bytes) in recording.buffers.iter_mut().zip(sizes) {
-            buffer.bytes = bytes;
-        }
-        recording.failure = Some(failure);
-        recording.cut_at_failure();
-        recording
-    }
-
-    /// The calls of the step with `batch` samples, and the size of each buffer, by
+    /// The calls of the step with `batch` samples and `queue_lag`, and the size of each buffer, by
     /// [`BufferId`](crate::record::BufferId).
-    fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
+    fn step(&self, batch: u64, queue_lag: QueueLag) -> (&Recording, Vec<Bytes>) {
         let one = (batch == 1).then(|| self.one()).flatten();
+        let [of_scaling, of_one] = &self.lagged;
         match one {
-            Some(one) => (one, one.buffers.iter().map(|buffer| buffer.bytes).collect()),
-            None => self.scaling.step(batch),
+            Some(one) => {
+                let sizes = one.buffers.iter().map(|buffer| buffer.bytes).collect();
+                (of_one.of(one, queue_lag), sizes)
+            }
+            None => {
+                let (recording, sizes) = self.scaling.step(batch);
+                (of_scaling.of(recording, queue_lag), sizes)
+            }
         }
     }
 

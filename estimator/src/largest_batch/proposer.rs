@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::predictor::Predictor;
 use super::scaling::Scaling;
 use super::search::MAX_BATCH;
-use super::{AnyQueueLag, Remembering, with_full_queue};
+use super::{Remembering, attempt};
 use crate::analysis::Timeline;
 use crate::card::DeviceSpec;
 use crate::job::Program;
@@ -86,27 +86,23 @@ impl<'a, P: Program> Proposer<'a, P> {
         let guess = match predictor {
             // The recordings have about as many samples, or more, so nothing can be checked.
             Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
-                return predicted(program, predictor, guess, spec);
+                return Ok(predicted(predictor, guess, spec));
             }
-            Some(predictor) => with_room_for_a_queue(program, predictor, guess, spec)?,
-            None => guess,
+            _ => guess,
         };
         if guess == 0 || !program.accepts(guess) {
             return Ok(guess);
         }
         let run = program.simulate(guess, spec.clone())?.recording;
         let fits = run.failure.is_none();
-        let is_last = || {
-            let next = AnyQueueLag { program }.simulate(guess + 1, spec.clone());
-            next.map(|next| next.recording.failure.is_some())
-        };
+        let is_last = || Ok::<_, Error>(attempt(program, guess + 1, spec)?.1.is_some());
         if let Some(predictor) = predictor
             && fits
             && (predictor.scaling().matches(guess, &run)
                 || program.accepts(guess + 1) && is_last()?)
         {
             // A larger batch may fit although the next does not.
-            return Ok(predicted(program, predictor, guess, spec)?.max(guess));
+            return Ok(predicted(predictor, guess, spec).max(guess));
         }
         if self.neighbors_differ.load(Ordering::Relaxed) {
             return Ok(guess);
@@ -117,7 +113,7 @@ impl<'a, P: Program> Proposer<'a, P> {
             return Ok(guess);
         };
         let predictor = Predictor::new(program, scaling.into(), unlimited);
-        let predicted = predicted(program, &predictor, guess, spec)?;
+        let predicted = predicted(&predictor, guess, spec);
         Ok(if fits {
             predicted.max(guess)
         } else {
@@ -126,41 +122,10 @@ impl<'a, P: Program> Proposer<'a, P> {
     }
 }
 
-/// The largest batch on a device like `spec` that `predictor` predicts, both without queue lag and with a full
-/// queue; `guess` is near it.
-fn predicted(
-    program: &impl Program,
-    predictor: &Predictor<impl Program>,
-    guess: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
+/// The largest batch on a device like `spec` that `predictor` predicts; `guess` is near it.
+fn predicted(predictor: &Predictor<impl Program>, guess: u64, spec: &DeviceSpec) -> u64 {
     let share = predictor.scaling().share(guess, spec);
-    let batch = predictor.predicted(spec, share).batch;
-    with_room_for_a_queue(program, predictor, batch, spec)
-}
-
-/// `batch` if the step fits on a device like `spec` with a full queue; if not, what `predictor` predicts for that.
-fn with_room_for_a_queue(
-    program: &impl Program,
-    predictor: &Predictor<impl Program>,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
-    let full_queue = with_full_queue(spec);
-    if batch == 0
-        || program
-            .simulate(batch, full_queue)?
-            .recording
-            .failure
-            .is_none()
-    {
-        return Ok(batch);
-    }
-    let Some(predictor) = predictor.with_full_queue() else {
-        return Ok(batch);
-    };
-    let share = predictor.scaling().share(batch, spec);
-    Ok(batch.min(predictor.predicted(spec, share).batch))
+    predictor.predicted(spec, share).batch
 }
 
 /// How a program grows with the batch, as two small batches tell.

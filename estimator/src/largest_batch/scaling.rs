@@ -154,20 +154,6 @@ impl Scaling {
         Ok(Self::between((few, recorded), (more, &grown), unlimited))
     }
 
-    /// Learns from the same batches on cards like `unlimited`, which may have another queue lag; `None` if they do
-    /// not match there.
-    ///
-    /// # Errors
-    ///
-    /// The step itself failed.
-    pub(super) fn learn_on(
-        &self,
-        program: &impl Program,
-        unlimited: &DeviceSpec,
-    ) -> Result<Option<Self>, Error> {
-        Self::of_both(program, self.batch, self.batch + self.stride, unlimited)
-    }
-
     /// Learns from the recordings of the same step with two numbers of samples, the smaller first, both on cards
     /// like `spec`; `None` if they do not match.
     pub fn between(

@@ -1,0 +1,108 @@
+//! Holds a recording that is shifted to another queue lag against runs with that lag.
+
+use std::collections::BTreeSet;
+
+use estimator::record::{BufferId, Event, Recording};
+use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
+use fit_check::training_job;
+use model_zoo::{Precision, Request};
+
+/// The program's calls, and before each allocation what was freed since the one before it. When between two
+/// allocations a buffer was freed is not recorded exactly, and no pool can tell.
+fn calls_and_frees(recording: &Recording) -> Vec<(Option<Event>, BTreeSet<BufferId>)> {
+    let mut freed = BTreeSet::new();
+    let mut calls = Vec::new();
+    for event in &recording.events {
+        match event {
+            Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
+            }
+            Event::Free(buffer) => {
+                freed.insert(*buffer);
+            }
+            Event::Allocate(_) => calls.push((Some(event.clone()), std::mem::take(&mut freed))),
+            Event::Launch(_) => calls.push((None, BTreeSet::new())),
+            other => calls.push((Some(other.clone()), BTreeSet::new())),
+        }
+    }
+    calls
+}
+
+/// The buffers of the program, numbered without those of the runtime, which also numbers its own.
+fn numbered(recording: &Recording) -> Recording {
+    let mut numbers = Vec::new();
+    let mut next = 0;
+    for buffer in &recording.buffers {
+        numbers.push(BufferId(next));
+        next += u32::from(!buffer.metadata);
+    }
+    let mut numbered = recording.clone();
+    numbered.events.retain(|event| match event {
+        Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
+        _ => true,
+    });
+    numbered.buffers.retain(|buffer| !buffer.metadata);
+    for event in &mut numbered.events {
+        if let Event::Allocate(buffer) | Event::Free(buffer) = event {
+            *buffer = numbers[buffer.0 as usize];
+        }
+    }
+    numbered
+}
+
+/// Replays on cards with from half to all of the memory that the step reserved.
+fn outcomes(device: &DeviceSpec, recording: &Recording, reserved: Bytes) -> Vec<(bool, Bytes)> {
+    let shares = [4, 5, 6, 7, 8];
+    let limited = shares.map(|eighths| {
+        let memory = Bytes(reserved.0 / 8 * eighths);
+        device.clone().with_memory(memory, Bytes::ZERO)
+    });
+    let devices = limited.iter().chain([device]);
+    let outcomes = devices.map(|device| {
+        let outcome = replay(device, recording, |buffer| recording.buffer(buffer).bytes);
+        (outcome.completed(), outcome.reserved)
+    });
+    outcomes.collect()
+}
+
+#[test]
+fn a_recording_shifted_to_a_lag_is_that_of_a_run_with_it() {
+    for (name, batch, precision, runtime) in [
+        ("resnet-18", 4, Precision::Fp32, Runtime::Cuda),
+        ("dcgan", 2, Precision::Fp32, Runtime::Wgpu),
+        ("bilstm-cnn-crf", 2, Precision::Mixed, Runtime::Cuda),
+        ("transformer-base", 2, Precision::Fp32, Runtime::Cuda),
+    ] {
+        let variant = model_zoo::find(name).unwrap();
+        let request = Request {
+            precision,
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        let step = training_job(&variant, &job).without_first_runs();
+        let device = DeviceSpec::unlimited(runtime);
+        let usual = step.simulate(batch, device.clone()).unwrap();
+        for lag in QueueLag::SAMPLES {
+            let run = step
+                .simulate(batch, device.clone().with_queue_lag(lag))
+                .unwrap();
+            let shifted = usual.recording.with_queue_lag(lag);
+            let [of_run, of_shifted] =
+                [&run.recording, &shifted].map(|recording| calls_and_frees(&numbered(recording)));
+            let first = of_run.iter().zip(&of_shifted).position(|(a, b)| a != b);
+            assert_eq!(
+                first.map(|first| (&of_run[first], &of_shifted[first])),
+                None,
+                "{name} with {lag:?}"
+            );
+            assert_eq!(of_run.len(), of_shifted.len(), "{name} with {lag:?}");
+            let [of_run, of_shifted] = [&run.recording, &shifted]
+                .map(|recording| outcomes(&device, recording, run.reserved));
+            assert_eq!(of_run, of_shifted, "{name} with {lag:?}");
+            assert_eq!(
+                of_run.last().unwrap().1,
+                run.reserved,
+                "{name} with {lag:?}"
+            );
+        }
+    }
+}
