@@ -73,6 +73,7 @@ pub use largest_batch::{
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
+pub use queue_lag::fitting_lag;
 pub use replay::{ReplayOutcome, replay};
 pub use run::{FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{

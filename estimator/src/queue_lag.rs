@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::card::QueueLag;
+use crate::card::{DeviceSpec, QueueLag};
 use crate::estimate::Analysis;
 use crate::job::Program;
 use crate::record::{Failure, Recording};
@@ -35,6 +35,39 @@ pub(crate) fn refused_with_lag(
         }
     }
     Ok(None)
+}
+
+/// The first of `lags` with which the step with `batch` samples completes on a device like `device`.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub fn fitting_lag(
+    program: &impl Program,
+    batch: u64,
+    device: &DeviceSpec,
+    lags: impl IntoIterator<Item = QueueLag>,
+) -> Result<Option<QueueLag>, Error> {
+    let mut lags = lags.into_iter();
+    match device.simulation.tuning {
+        Tuning::Warm => {
+            let run = program.simulate_unlimited(batch, device)?;
+            Ok(lags.find(|lag| {
+                let recording = run.recording.with_queue_lag(*lag);
+                let bytes = |buffer| recording.buffer(buffer).bytes;
+                replay(device, &recording, bytes).completed()
+            }))
+        }
+        Tuning::Cold => {
+            for lag in lags {
+                let device = device.clone().with_queue_lag(lag);
+                if program.simulate(batch, device)?.outcome().is_ok() {
+                    return Ok(Some(lag));
+                }
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// The allocation that the device of `run` refuses with the lag `queue_lag`, by a replay.

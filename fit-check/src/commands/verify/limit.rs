@@ -4,7 +4,9 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{Bytes, DeviceSpec, Program, Proposer, QueueLag, largest_batch};
+use estimator::{
+    Bytes, DeviceSpec, Program, Proposer, QueueLag, Tuning, fitting_lag, largest_batch,
+};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -87,19 +89,29 @@ pub(super) fn run(
     })
 }
 
+/// How many lags that vary are tried where each takes a replay.
+const REPLAYS: u64 = 200;
+
 /// Whether a step with `batch` samples completes on `card` with some queue lag.
 fn fits_with_some_lag(
     program: &impl Program,
     batch: u64,
     card: &DeviceSpec,
 ) -> Result<bool, estimator::Error> {
-    for lag in QueueLag::SAMPLES {
-        let card = card.clone().with_queue_lag(lag);
-        if program.simulate(batch, card)?.outcome().is_ok() {
-            return Ok(true);
+    let fitting = match card.simulation.tuning {
+        Tuning::Warm => {
+            let varying = (1..=REPLAYS).map(QueueLag::Varying);
+            fitting_lag(
+                program,
+                batch,
+                card,
+                [QueueLag::Full].into_iter().chain(varying),
+            )
         }
-    }
-    Ok(false)
+        // Each takes a run.
+        Tuning::Cold => fitting_lag(program, batch, card, QueueLag::SAMPLES),
+    };
+    Ok(fitting?.is_some())
 }
 
 /// A card like the device, with only `budget` of its memory free.
