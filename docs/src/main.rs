@@ -26,6 +26,9 @@ enum Page {
     Schema,
     /// `docs/zoo.md`; needs a build with `--no-default-features`
     Zoo,
+    /// No page: the process in which `fit-check table`, here the answer on a page, fills the cells of a row
+    #[value(hide = true)]
+    Row,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,6 +44,10 @@ fn main() -> anyhow::Result<()> {
         Page::Published => published::page()?,
         Page::Schema => fit_check::schema::text(),
         Page::Zoo => zoo::page()?,
+        Page::Row => {
+            fit_check::commands::run(fit_check::cli::Cli::parse_from(["fit-check", "row"]))?;
+            return Ok(());
+        }
     };
     std::io::stdout().write_all(page.as_bytes())?;
     Ok(())

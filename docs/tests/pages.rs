@@ -1,5 +1,7 @@
 //! The generated pages of `docs/` are up to date.
 
+use std::process::{Command, Stdio};
+
 use docs::{accuracy, configurations, random_jobs, records};
 use fit_check::records::{LargestBatchRecord, RecordedOutcome};
 
@@ -15,6 +17,16 @@ fn the_page_on_accuracy_is_that_of_the_records() {
         page == include_str!("../accuracy.md"),
         "docs/accuracy.md is stale: run `cargo run -p docs -- accuracy > docs/accuracy.md`"
     );
+}
+
+/// A table on a page is filled by processes of the program that writes the page.
+#[test]
+fn the_program_that_writes_pages_fills_the_rows_of_tables() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_docs"));
+    let output = command.arg("row").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // There is no task on stdin.
+    assert!(said.contains("EOF"), "{said}");
 }
 
 /// Every largest batch on the page is one that CUDA's runtime trained, while the next ran out of memory. Most
