@@ -160,18 +160,17 @@ impl Recording {
 /// For each batch: the index of the batch that the program has handed over last when the thread executes it.
 fn known_at(batches: &[Batch], queue_lag: QueueLag) -> Vec<usize> {
     let mut lag = ChangingLag::new(queue_lag);
-    let mut known = vec![0; batches.len()];
-    let mut start = 0;
+    let mut known = Vec::with_capacity(batches.len());
     for drained in batches.split_inclusive(|batch| batch.drains) {
+        let start = known.len();
         let end = start + drained.len() - 1;
         for index in start..=end {
             let ahead = index + usize::from(lag.is_full());
-            known[index] = ahead.min(end);
+            known.push(ahead.min(end));
             if ahead < end {
                 lag.change();
             }
         }
-        start = end + 1;
     }
     known
 }
