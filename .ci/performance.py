@@ -147,8 +147,9 @@ In an estimate that fuses, most of it is burn-fusion's search for what it can fu
 training job. After it a step costs a tenth of a second for ResNet-50 (8,320 events) and some two seconds for the
 largest (char-lm: 78,000), most of which is CubeCL's own search for a free slice; the run in which kernels are
 tuned once to twice that. `estimate` makes one run of each kind. `max-batch` tunes for four batches (2, 3, N and
-N + 1) and runs the step six times, since N is run in two paces of the device's thread, and N + 1 on the card
-and where there is room; that is more than twice an estimate wherever the search for fusion is quick.
+N + 1) and runs the step five times, since N + 1 is run on the card
+and where there is room; that is more than twice an estimate wherever the search for fusion is quick. That N also fits
+where the device's thread is behind the program is seen in replays.
 
 Where the run of N does not make the calls that 2 and 3 samples predict, and N + 1 fits too (ViT, VGG-19, DCGAN),
 two batches near N are tuned and run besides. With StyleGAN no two batches make the same calls, since some of its
@@ -158,5 +159,5 @@ In the word and character models some 40 replays of up to a quarter of a second 
 a batch above the first answer fits again.
 
 In the preset each kind of cards of each row (the preset's cards have several kinds of kernels) has a process of its own,
-in which burn searches anew for what it can fuse: for NASNet in mixed precision about 10 s for each of three kinds, of some
-120 s for its row, which is the longest.""")
+in which burn searches anew for what it can fuse: for NASNet in mixed precision about 10 s for each of two kinds, of some
+80 s for its row, which is the longest. Four fifths of the preset's time are runs of steps and that search, one fifth replays.""")
