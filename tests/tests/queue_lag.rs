@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+#[cfg(all(feature = "autotune", feature = "fusion"))]
+use estimator::Gpu;
 use estimator::record::{BufferId, Event, Recording};
 use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
 use fit_check::training_job;
@@ -105,4 +107,24 @@ fn a_recording_shifted_to_a_lag_is_that_of_a_run_with_it() {
             );
         }
     }
+}
+
+/// CUDA's runtime on the counting driver trained 114 samples of XLM on a TITAN RTX in one of two runs
+/// (`docs/data/largest_batches.jsonl`). The step fits without queue lag and with a full queue.
+#[test]
+#[cfg(all(feature = "autotune", feature = "fusion"))]
+fn a_batch_that_trains_by_chance_does_not_fit() {
+    let variant = model_zoo::find("xlm-mt-en-fr").unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let titan = Gpu::find("titan-rtx").unwrap().spec(Runtime::Cuda);
+    let run = step.simulate(114, titan.clone()).unwrap();
+    assert!(run.outcome().is_ok());
+    let fits = |lag: &QueueLag| {
+        let recording = run.recording.with_queue_lag(*lag);
+        let bytes = |buffer| recording.buffer(buffer).bytes;
+        replay(&titan, &recording, bytes).completed()
+    };
+    assert!(fits(&QueueLag::Full));
+    assert!(!QueueLag::REQUIRED.iter().all(fits));
 }
