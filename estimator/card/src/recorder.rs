@@ -152,7 +152,7 @@ impl Recorder {
         self.recording.buffers[buffer.0 as usize].layout = layout;
     }
 
-    /// Whether `buffer` was in use at the last [`note_freed`](Self::note_freed).
+    /// Whether `buffer` was in use when the recorder last looked.
     pub fn is_live(&self, buffer: BufferId) -> bool {
         let place = self.live.binary_search_by_key(&buffer, |(live, _)| *live);
         place.is_ok()
