@@ -102,8 +102,8 @@ pub fn max_batch(
 }
 
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited, and
-/// how much memory it takes. The batch fits without queue lag and with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED): on a full card
-/// the lag can decide.
+/// how much memory it takes. The batch fits without queue lag and with each of
+/// [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED): on a full card the lag can decide.
 ///
 /// # Errors
 ///

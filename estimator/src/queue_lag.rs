@@ -23,7 +23,10 @@ pub(crate) fn refused_with_lag(
 ) -> Result<Option<OutOfMemory>, Error> {
     for lag in QueueLag::REQUIRED {
         let refused = match run.spec.simulation.tuning {
-            Tuning::Warm => refusal(run, *lag),
+            Tuning::Warm => {
+                let (recording, failure) = replay_with_lag(run, &run.spec, *lag);
+                failure.map(|failure| out_of_memory(recording, failure, *lag))
+            }
             // burn's tuner may choose otherwise where the card is fuller at that moment.
             Tuning::Cold => {
                 let device = run.spec.clone().with_queue_lag(*lag);
@@ -52,11 +55,7 @@ pub fn fitting_lag(
     match device.simulation.tuning {
         Tuning::Warm => {
             let run = program.simulate_unlimited(batch, device)?;
-            Ok(lags.find(|lag| {
-                let recording = run.recording.with_queue_lag(*lag);
-                let bytes = |buffer| recording.buffer(buffer).bytes;
-                replay(device, &recording, bytes).completed()
-            }))
+            Ok(lags.find(|lag| replay_with_lag(&run, device, *lag).1.is_none()))
         }
         Tuning::Cold => {
             for lag in lags {
@@ -70,14 +69,16 @@ pub fn fitting_lag(
     }
 }
 
-/// The allocation that the device of `run` refuses with the lag `queue_lag`, by a replay.
-fn refusal(run: &Simulated, queue_lag: QueueLag) -> Option<OutOfMemory> {
+/// Replays `run`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
+/// replayed, and the allocation that the device refused.
+fn replay_with_lag(
+    run: &Simulated,
+    device: &DeviceSpec,
+    queue_lag: QueueLag,
+) -> (Recording, Option<Failure>) {
     let recording = run.recording.with_queue_lag(queue_lag);
-    let failure = replay(&run.spec, &recording, |buffer| {
-        recording.buffer(buffer).bytes
-    })
-    .failure?;
-    Some(out_of_memory(recording, failure, queue_lag))
+    let outcome = replay(device, &recording, |buffer| recording.buffer(buffer).bytes);
+    (recording, outcome.failure)
 }
 
 /// Describes the allocation that a card refused in a replay of `recording`, which is as of a run with `queue_lag`.

@@ -19,8 +19,8 @@ pub struct Verdict {
     /// Whether the [run](crate::FirstRun) in which burn tunes the kernels fits as well; `None` if there is no
     /// such run, or if the step itself does not fit.
     pub first_run_fits: Option<bool>,
-    /// Whether the step also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is enough memory to spare,
-    /// or if the step does not fit without lag.
+    /// Whether the step also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is
+    /// enough memory to spare, or if the step does not fit without lag.
     pub lag_fits: Option<bool>,
 }
 

@@ -16,8 +16,6 @@ fn calls_and_frees(recording: &Recording) -> Vec<(Option<Event>, BTreeSet<Buffer
     let mut calls = Vec::new();
     for event in &recording.events {
         match event {
-            Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
-            }
             Event::Free(buffer) => {
                 freed.insert(*buffer);
             }

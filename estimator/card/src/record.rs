@@ -35,8 +35,8 @@ pub enum Event {
     Stream(StreamId),
     /// The program or the runtime allocated a buffer.
     Allocate(BufferId),
-    /// Nothing but its pool holds the buffer any more. The recorder notices this at the next allocation,
-    /// which is when the pools notice it too.
+    /// Nothing but its pool holds the buffer any more. The recorder notices this before each batch of calls and before
+    /// each allocation, which is when the pools notice it too.
     Free(BufferId),
     /// A kernel was launched.
     Launch(Launch),

@@ -141,12 +141,11 @@ impl<'a, P: Program> Predictor<'a, P> {
     /// The allocation that a card like `spec` refuses of the step with `batch` samples without queue lag, or else
     /// with one of [`QueueLag::REQUIRED`], and with which lag.
     fn first_refusal(&self, batch: u64, spec: &DeviceSpec) -> Option<(Failure, QueueLag)> {
-        let lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
-        let mut refusals = lags.map(|lag| {
+        let mut lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
+        lags.find_map(|lag| {
             let refused = self.refusal(batch, &spec.clone().with_queue_lag(*lag));
             Some((refused?, *lag))
-        });
-        refusals.find_map(|refused| refused)
+        })
     }
 
     /// The allocation that a card like `spec` refuses if the step with `batch` samples is replayed there.

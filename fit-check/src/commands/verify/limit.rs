@@ -89,8 +89,9 @@ pub(super) fn run(
     })
 }
 
-/// How many lags that vary are tried where each takes a replay.
+/// How many lags that vary are tried where each takes a replay, and where each takes a run.
 const REPLAYS: u64 = 200;
+const RUNS: u64 = 8;
 
 /// Whether a step with `batch` samples completes on `card` with some queue lag.
 fn fits_with_some_lag(
@@ -98,20 +99,13 @@ fn fits_with_some_lag(
     batch: u64,
     card: &DeviceSpec,
 ) -> Result<bool, estimator::Error> {
-    let fitting = match card.simulation.tuning {
-        Tuning::Warm => {
-            let varying = (1..=REPLAYS).map(QueueLag::Varying);
-            fitting_lag(
-                program,
-                batch,
-                card,
-                [QueueLag::Full].into_iter().chain(varying),
-            )
-        }
-        // Each takes a run.
-        Tuning::Cold => fitting_lag(program, batch, card, QueueLag::SAMPLES),
+    let most = match card.simulation.tuning {
+        Tuning::Warm => REPLAYS,
+        Tuning::Cold => RUNS,
     };
-    Ok(fitting?.is_some())
+    let varying = (1..=most).map(QueueLag::Varying);
+    let lags = [QueueLag::Full].into_iter().chain(varying);
+    Ok(fitting_lag(program, batch, card, lags)?.is_some())
 }
 
 /// A card like the device, with only `budget` of its memory free.
