@@ -88,11 +88,11 @@ impl SimulatedCard {
 
     /// Restarts the card as one like `spec`, which must have the same kernels, with empty memory. burn still
     /// knows what it can fuse, and its tuner knows what it learned about the card under the runtime name at
-    /// index `name`.
-    pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize) {
+    /// index `name`. `only_tunes` says whether the next program runs only so that burn's tuner learns.
+    pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize, only_tunes: bool) {
         // First execute what fusion still holds back of the last program.
         let _ = self.device().sync();
-        let next = CardState::named(spec, name);
+        let next = CardState::named(spec, name, only_tunes);
         self.shared.becomes(next.clone());
         let _ = HipRuntime::client(&AmdDevice::new(self.index as usize)).flush();
         self.shared = next;
@@ -213,7 +213,7 @@ impl Drop for SimulatedCard {
             // burn's fusion and its tuners keep their knowledge of a card for the life of the process, and
             // with it a handle on the card's thread; CubeCL would wait 30 seconds for the end of that thread.
             // So the thread stays, asleep, and only the card's memory goes.
-            self.restart(self.shared.spec.clone(), 0);
+            self.restart(self.shared.spec.clone(), 0, false);
         } else {
             // The card's thread ends, and with it the server.
             DeviceHandle::<ShimServer>::shutdown(cubecl_hip::device_id(self.index));

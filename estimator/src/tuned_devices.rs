@@ -136,6 +136,9 @@ impl TunedDevice {
         let known = self.tuned.entry((batch, spec.simulation.preference));
         let known = known.or_default();
         let place = known.iter().position(|tuned| tuned.holds_for(limit));
+        // The tuner is going to learn, and nobody asks how much memory that takes.
+        let mut only_tunes =
+            cfg!(feature = "autotune") && place.is_none() && trials == Trials::Once;
         let place = place.unwrap_or_else(|| {
             known.push(Tuned {
                 name: self.names,
@@ -149,9 +152,10 @@ impl TunedDevice {
         let tuned = &mut known[place];
         let mut choices = Vec::new();
         for _ in 0..MAX_TUNING_RUNS {
-            self.card.restart(spec.clone(), tuned.name);
+            self.card.restart(spec.clone(), tuned.name, only_tunes);
             let simulated = run(&self.card, self.device.clone(), program, trials)?;
-            if !self.card.shared().tuned() {
+            let only_tuned = std::mem::take(&mut only_tunes);
+            if !only_tuned && !self.card.shared().tuned() {
                 return Ok(Simulated {
                     first_run: tuned.first_run.filter(|_| trials == Trials::AsBurn),
                     choices,

@@ -91,7 +91,8 @@ fn candidates_are_those_of_the_card() {
 }
 
 /// A step runs alike on a device for which burn has learned about it and on a new one. Choices that the tuner
-/// made with other samples or another preference are forgotten.
+/// made with other samples or another preference are forgotten. The tuner chooses alike on a card with CubeCL's
+/// pools and on one without (`without_first_runs`).
 #[test]
 fn a_job_that_ran_before_runs_as_a_new_one() {
     let variant = model_zoo::find("resnet-20").unwrap();
@@ -105,9 +106,10 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
     let preferences = [
         KernelPreference::Expected,
         KernelPreference::MostMemory,
+        KernelPreference::LeastMemory,
         KernelPreference::Expected,
     ];
-    for (batch, preference) in [5, 16, 5].into_iter().zip(preferences) {
+    for (batch, preference) in [5, 16, 5, 5].into_iter().zip(preferences) {
         let device = DeviceSpec::unlimited(Runtime::Cuda).with_preference(preference);
         let new = training_job(&variant, &job).without_first_runs();
         let found = run(&known, batch, &device);

@@ -18,6 +18,9 @@ pub struct CardState {
     pub budget: Arc<MemoryBudget>,
     /// The index of the card's runtime name: see [`runtime_names`](crate::runtime_names).
     pub(crate) name: usize,
+    /// Whether the program runs only so that burn's tuner learns. The card then has room for everything, and the
+    /// recording says nothing about memory.
+    pub(crate) only_tunes: bool,
     recorder: Mutex<Recorder>,
     pub(crate) tuned: AtomicBool,
     windows: AtomicUsize,
@@ -35,18 +38,19 @@ pub struct CardState {
 impl CardState {
     /// The state of a new card like `spec`.
     pub fn new(spec: DeviceSpec) -> Arc<Self> {
-        Self::named(spec, 0)
+        Self::named(spec, 0, false)
     }
 
     /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
-    /// results by that name.
-    pub fn named(spec: DeviceSpec, name: usize) -> Arc<Self> {
+    /// results by that name. `only_tunes` is the [field](Self::only_tunes).
+    pub fn named(spec: DeviceSpec, name: usize, only_tunes: bool) -> Arc<Self> {
         let capacity = spec.available().map(|bytes| bytes.0);
         let budget = MemoryBudget::refusing(capacity, spec.simulation.refusals);
         Arc::new(Self {
             spec,
             budget,
             name,
+            only_tunes,
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
             windows: AtomicUsize::new(0),

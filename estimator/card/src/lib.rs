@@ -16,6 +16,7 @@ mod in_place;
 mod launch_time;
 mod layout;
 mod memory;
+mod memory_without_pools;
 mod phase;
 mod profiler;
 mod queue_lag;

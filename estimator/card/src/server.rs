@@ -30,6 +30,7 @@ use crate::in_place::NotOverwritten;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
+use crate::memory_without_pools::MemoryWithoutPools;
 use crate::profiler::Profiler;
 use crate::queue_lag::{ChangingLag, TOGETHER};
 use crate::record::{BufferId, Event, Failure, Refusal};
@@ -185,13 +186,16 @@ impl CardServer {
         if shared.name != self.shared.name {
             self.rename(runtime_names::of(shared.spec.runtime, shared.name));
         }
-        self.memory = memory(
-            &shared.spec,
-            shared.budget.clone(),
-            self.service,
-            self.utilities.logger.clone(),
-            self.captures.clone(),
-        );
+        self.memory = match shared.only_tunes {
+            true => Box::new(MemoryWithoutPools::default()),
+            false => memory(
+                &shared.spec,
+                shared.budget.clone(),
+                self.service,
+                self.utilities.logger.clone(),
+                self.captures.clone(),
+            ),
+        };
         self.lag = ChangingLag::new(shared.spec.simulation.queue_lag);
         self.shared = shared;
         // A program that panicked may have left open windows and queued calls.
@@ -277,30 +281,8 @@ impl CardServer {
                         }
                     }
                 }
-                Call::Write { memory } => {
-                    self.memory.write(stream);
-                    let mut recorder = self.shared.recorder();
-                    for id in memory {
-                        match recorder.buffer(id) {
-                            Some(buffer) if self.unwritten.fill(buffer) => recorder.filled(buffer),
-                            Some(_) => self.profiler.failed(),
-                            None => {}
-                        }
-                    }
-                    recorder.event(stream, Event::Write);
-                }
-                Call::Mode(mode) => {
-                    self.memory.mode(mode, stream);
-                    match mode {
-                        MemoryAllocationMode::Dedicated => {
-                            self.tunes();
-                            self.probing.insert(stream)
-                        }
-                        _ => self.probing.remove(&stream),
-                    };
-                    let event = Event::Mode(mode.into());
-                    self.shared.recorder().event(stream, event);
-                }
+                Call::Write { memory } => self.write_now(memory, stream),
+                Call::Mode(mode) => self.set_mode(mode, stream),
             }
             // When the card refuses an allocation, the runtime first drops its cached metadata.
             let refused = self.shared.budget.refusals();
@@ -308,6 +290,34 @@ impl CardServer {
                 suspects = Suspects::All;
             }
         }
+    }
+
+    /// Records and executes a copy from the host to the buffers with these ids.
+    fn write_now(&mut self, memory: Vec<usize>, stream: StreamId) {
+        self.memory.write(stream);
+        let mut recorder = self.shared.recorder();
+        for id in memory {
+            match recorder.buffer(id) {
+                Some(buffer) if self.unwritten.fill(buffer) => recorder.filled(buffer),
+                Some(_) => self.profiler.failed(),
+                None => {}
+            }
+        }
+        recorder.event(stream, Event::Write);
+    }
+
+    /// Records and sets the mode of the next allocations.
+    fn set_mode(&mut self, mode: MemoryAllocationMode, stream: StreamId) {
+        self.memory.mode(mode, stream);
+        match mode {
+            MemoryAllocationMode::Dedicated => {
+                self.tunes();
+                self.probing.insert(stream)
+            }
+            _ => self.probing.remove(&stream),
+        };
+        let event = Event::Mode(mode.into());
+        self.shared.recorder().event(stream, event);
     }
 
     /// Notes that burn tunes a kernel in this run, or probes the card for that.

@@ -1,5 +1,6 @@
 //! Predicts the calls and sizes of a step at any batch, on cards with the same kernels, from recordings.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -100,7 +101,20 @@ impl<'a, P: Program> Predictor<'a, P> {
     /// `batch` and `next` if `batch`, which fits on a card like `spec` without queue lag, also fits with it; else
     /// smaller ones of which that is true.
     fn with_room_for_a_queue(&self, batch: u64, next: u64, spec: &DeviceSpec) -> (u64, u64) {
-        let fits = |batch| self.first_refusal(batch, spec).is_none();
+        let lags = RefCell::new([&[QueueLag::None], QueueLag::REQUIRED].concat());
+        let fits = |batch| {
+            let mut lags = lags.borrow_mut();
+            let refuses = |lag: &QueueLag| {
+                let device = spec.clone().with_queue_lag(*lag);
+                self.refusal(batch, &device).is_some()
+            };
+            let refusing = lags.iter().position(refuses);
+            if let Some(place) = refusing {
+                // With this lag other batches hardly fit either, so it is tried first from now on.
+                lags.swap(0, place);
+            }
+            refusing.is_none()
+        };
         match batch == 0 || fits(batch) {
             true => (batch, next),
             false => self.near(batch, 1, next, fits),
