@@ -97,7 +97,9 @@ impl From<SizeError> for UserError {
             SizeError::NotASize(_) => {
                 "a size is a number and a unit: 24GB is 24 * 10^9 bytes, 24GiB is 24 * 2^30"
             }
-            SizeError::Bits(_) => "write 24GB for 24 * 10^9 bytes, or 24GiB for 24 * 2^30",
+            SizeError::Bits(_) | SizeError::NoUnit(_) => {
+                "write 24GB for 24 * 10^9 bytes, or 24GiB for 24 * 2^30"
+            }
             SizeError::OutOfRange(_) => "at least one byte, and no more than 64 bits can count",
         };
         Self::new(error.to_string()).hint(hint)

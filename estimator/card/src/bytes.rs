@@ -118,12 +118,16 @@ pub enum SizeError {
     /// The unit is in bits: `b` is a bit, `B` a byte.
     #[error("`{0}` is in bits: `b` is a bit, `B` a byte")]
     Bits(String),
+    /// A number so small that bytes are hardly meant, without a unit.
+    #[error("`{0}` has no unit")]
+    NoUnit(String),
     /// The size is below one byte, or more than 64 bits can count.
     #[error("`{0}` is out of range")]
     OutOfRange(String),
 }
 
-/// Reads `24GB` as 24 · 10^9 bytes and `24GiB` as 24 · 2^30; a number without a unit is in bytes.
+/// Reads `24GB` as 24 · 10^9 bytes and `24GiB` as 24 · 2^30. A number without a unit is in bytes, if it is at least a
+/// million: people who write `24` mean gigabytes or mebibytes.
 impl FromStr for Bytes {
     type Err = SizeError;
 
@@ -157,6 +161,9 @@ impl FromStr for Bytes {
             .replace('_', "")
             .parse()
             .map_err(|_| SizeError::NotASize(text.into()))?;
+        if unit.is_empty() && (1.0..1e6).contains(&number) {
+            return Err(SizeError::NoUnit(text.into()));
+        }
         let bytes = number * factor as f64;
         if !(1.0..=u64::MAX as f64 / 4.0).contains(&bytes) {
             return Err(SizeError::OutOfRange(text.into()));
@@ -175,7 +182,8 @@ mod tests {
         assert_eq!("24 GiB".parse(), Ok(Bytes::gib(24)));
         assert_eq!("1.5gib".parse(), Ok(Bytes::mib(1536)));
         assert_eq!("4300MiB".parse(), Ok(Bytes::mib(4300)));
-        assert_eq!("1000".parse(), Ok(Bytes(1000)));
+        assert_eq!("1000 B".parse(), Ok(Bytes(1000)));
+        assert_eq!("25769803776".parse(), Ok(Bytes::gib(24)));
     }
 
     #[test]
@@ -196,6 +204,10 @@ mod tests {
             );
         }
         assert!(matches!("24 Gb".parse::<Bytes>(), Err(SizeError::Bits(_))));
+        for text in ["24", "24576"] {
+            let error = text.parse::<Bytes>();
+            assert!(matches!(error, Err(SizeError::NoUnit(_))), "{text}");
+        }
         let huge = "99999999999999999999GB";
         assert!(matches!(
             huge.parse::<Bytes>(),
