@@ -67,15 +67,13 @@ impl Report for MaxBatchReport {
             page += &batch_lines(card);
             page.push('\n');
         }
-        let _ = writeln!(page, "  {}", styled(FAINT, assumptions(&self.asked)));
-        let _ = writeln!(
-            page,
-            "  {}",
-            styled(
-                FAINT,
-                "both batches were run on a simulated card of this size"
-            )
-        );
+        let ran = match self.cards.iter().all(|card| card.max_batch > 0) {
+            true => "both batches were run on a simulated card of this size",
+            false => "every batch that is named was run on a simulated card of that size",
+        };
+        for line in [&*assumptions(&self.asked), ran] {
+            let _ = writeln!(page, "  {}", styled(FAINT, line));
+        }
         page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
         page
     }
