@@ -1,6 +1,6 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Choice, DeviceSpec, KernelPreference, Program, verdict};
+use estimator::{Choice, DeviceSpec, Estimate, KernelPreference, Program, verdict};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
@@ -41,15 +41,7 @@ pub fn answer<M: Model + Sync>(
     raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
 ) -> anyhow::Result<u8> {
-    output::check(&raw.output)?;
-    raw.plots.check(&raw.output)?;
-    if raw.kernels && !cfg!(feature = "autotune") {
-        return Err(
-            UserError::new("this fit-check is built without burn's autotune")
-                .hint("leave --kernels out: nothing is chosen between")
-                .into(),
-        );
-    }
+    check(raw)?;
     // Answers with plots are not kept, since a plot shows every allocation.
     let cache = match raw.plots.any() {
         true => Cache::none(),
@@ -66,6 +58,32 @@ pub fn answer<M: Model + Sync>(
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
+    let answer = simulate(raw, request)?;
+    answer.rendered.write(&raw.output)?;
+    let status = answer.status;
+    cache.keep(&question, answer);
+    Ok(status)
+}
+
+/// Refuses options that do not go together, before anything is simulated.
+fn check(raw: &cli::Estimate) -> anyhow::Result<()> {
+    output::check(&raw.output)?;
+    raw.plots.check(&raw.output)?;
+    if raw.kernels && !cfg!(feature = "autotune") {
+        return Err(
+            UserError::new("this fit-check is built without burn's autotune")
+                .hint("leave --kernels out: nothing is chosen between")
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// Answers `request` by simulation, and writes the plots that `raw` asks for.
+fn simulate<M: Model + Sync>(
+    raw: &cli::Estimate,
+    request: &ResolvedRequest<M>,
+) -> anyhow::Result<Answer> {
     if raw.kernels {
         estimator::listen();
     }
@@ -83,40 +101,29 @@ pub fn answer<M: Model + Sync>(
         true => Some(range(&program, batch, &device)?),
         false => None,
     };
-    let mut verdicts = Vec::with_capacity(request.cards.len());
-    for card in &request.cards {
-        progress.at(&format!("training it on {}", GpuName::new(card).name));
-        let verdict = verdict(&program, batch, &card.device, &estimate)?;
-        verdicts.push(Verdict::new(card, &verdict));
-    }
+    let verdicts = verdicts(request, &program, &estimate, &progress)?;
     let refused = verdicts.iter().position(|verdict| !verdict.fits);
     let trained = advice::trained(&estimate);
-    let unfused = raw.layers && cfg!(feature = "fusion");
-    if unfused {
+    let layers_unfused = raw.layers && cfg!(feature = "fusion");
+    if layers_unfused {
         progress.at("training it without fusion, for the layers");
         // A fused kernel computes several layers at once, so tensors between them belong to no layer.
-        let unfused = program.simulate_unlimited(batch, &device.unfused());
-        let unfused =
-            unfused.and_then(|unfused| Ok::<_, estimator::Error>(unfused.estimate()?.layers));
-        estimate.layers = unfused?;
+        let unfused = program.simulate_unlimited(batch, &device.unfused())?;
+        estimate.layers = unfused.estimate()?.layers;
     }
     let mut report = EstimateReport {
-        layers_unfused: unfused,
+        layers_unfused,
         offers_advice: refused.is_some() && raw.advise == Advise::Auto,
         advice: None,
         range,
         kernels: raw.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
-    let render = |report: &EstimateReport| match raw.layers {
-        true => Rendered::report(&WithLayers(report)),
-        false => Rendered::report(report),
-    };
     if raw.advise == Advise::Always {
         let card = request.cards.get(refused.unwrap_or(0));
         let card = card.ok_or_else(advice::needs_card)?;
         progress.at("trying what would make it fit");
-        render(&report).write_if_interrupted(&raw.output)?;
+        render(&report, raw.layers).write_if_interrupted(&raw.output)?;
         report.advice = Some(advise(request, card, &trained, Goal::Batch)?);
         interrupt::disarm();
     }
@@ -126,11 +133,34 @@ pub fn answer<M: Model + Sync>(
         raw.plots
             .write(&Plot::new(&report, published, &simulated))?;
     }
-    let rendered = render(&report);
-    rendered.write(&raw.output)?;
-    let status = if report.fits() { FITS } else { DOES_NOT_FIT };
-    cache.keep(&question, Answer { rendered, status });
-    Ok(status)
+    Ok(Answer {
+        rendered: render(&report, raw.layers),
+        status: if report.fits() { FITS } else { DOES_NOT_FIT },
+    })
+}
+
+/// Whether the step fits on each of the cards of `request`; `estimate` is the one for a card without a limit.
+fn verdicts<M: Model + Sync>(
+    request: &ResolvedRequest<M>,
+    program: &impl Program,
+    estimate: &Estimate,
+    progress: &Progress,
+) -> Result<Vec<Verdict>, estimator::Error> {
+    let batch = request.job.batch as u64;
+    let cards = request.cards.iter();
+    let verdicts = cards.map(|card| {
+        progress.at(&format!("training it on {}", GpuName::new(card).name));
+        let verdict = verdict(program, batch, &card.device, estimate)?;
+        Ok(Verdict::new(card, &verdict))
+    });
+    verdicts.collect()
+}
+
+fn render(report: &EstimateReport, layers: bool) -> Rendered {
+    match layers {
+        true => Rendered::report(&WithLayers(report)),
+        false => Rendered::report(report),
+    }
 }
 
 /// The number of operations that are shown with their kernels.
