@@ -127,7 +127,7 @@ pub enum SizeError {
 }
 
 /// Reads `24GB` as 24 · 10^9 bytes and `24GiB` as 24 · 2^30. A number without a unit is in bytes, if it is at least a
-/// million: people who write `24` mean gigabytes or mebibytes.
+/// million: people who write `24` mean gigabytes, and those who write `24576` mebibytes.
 impl FromStr for Bytes {
     type Err = SizeError;
 

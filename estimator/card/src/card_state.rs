@@ -42,7 +42,8 @@ impl CardState {
     }
 
     /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
-    /// results by that name. `only_tunes` is the [field](Self::only_tunes).
+    /// results by that name. `only_tunes` says whether the program runs only so that the tuner learns: the card then
+    /// has room for everything, and no pools.
     pub fn named(spec: DeviceSpec, name: usize, only_tunes: bool) -> Arc<Self> {
         let capacity = spec.available().map(|bytes| bytes.0);
         let budget = MemoryBudget::refusing(capacity, spec.simulation.refusals);
