@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
             .or_else(|| self.layer_of_youngest(writes.iter()))
     }
 
-    /// The layer of that of `buffers` which was written last, of those whose layer is known.
+    /// The layer of the youngest of `buffers`, of those whose layer is known.
     fn layer_of_youngest<'b>(
         &self,
         buffers: impl Iterator<Item = &'b BufferId>,

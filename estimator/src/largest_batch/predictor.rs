@@ -1,6 +1,6 @@
 //! Predicts the calls and sizes of a step at any batch, on cards with the same kernels, from recordings.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -101,19 +101,12 @@ impl<'a, P: Program> Predictor<'a, P> {
     /// `batch` and `next` if `batch`, which fits on a card like `spec` without queue lag, also fits with it; else
     /// smaller ones of which that is true.
     fn with_room_for_a_queue(&self, batch: u64, next: u64, spec: &DeviceSpec) -> (u64, u64) {
-        let lags = RefCell::new([&[QueueLag::None], QueueLag::REQUIRED].concat());
+        // With the lag that one batch does not fit with, others hardly fit either.
+        let latest = Cell::new(QueueLag::None);
         let fits = |batch| {
-            let mut lags = lags.borrow_mut();
-            let refuses = |lag: &QueueLag| {
-                let device = spec.clone().with_queue_lag(*lag);
-                self.refusal(batch, &device).is_some()
-            };
-            let refusing = lags.iter().position(refuses);
-            if let Some(place) = refusing {
-                // With this lag other batches hardly fit either, so it is tried first from now on.
-                lags.swap(0, place);
-            }
-            refusing.is_none()
+            let refused = self.first_refusal(batch, spec, latest.get());
+            latest.set(refused.map_or(latest.get(), |(_, lag)| lag));
+            refused.is_none()
         };
         match batch == 0 || fits(batch) {
             true => (batch, next),
@@ -147,18 +140,24 @@ impl<'a, P: Program> Predictor<'a, P> {
 
     /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
     pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
-        let (failure, lag) = self.first_refusal(predicted.next, spec)?;
+        let (failure, lag) = self.first_refusal(predicted.next, spec, QueueLag::None)?;
         let (recording, sizes) = self.step(predicted.next, lag);
         Some(out_of_memory(resized(recording, sizes), failure, lag))
     }
 
-    /// The allocation that a card like `spec` refuses of the step with `batch` samples without queue lag, or else
-    /// with one of [`QueueLag::REQUIRED`], and with which lag.
-    fn first_refusal(&self, batch: u64, spec: &DeviceSpec) -> Option<(Failure, QueueLag)> {
-        let mut lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
+    /// The allocation that a card like `spec` refuses of the step with `batch` samples with the queue lag `first`, or
+    /// else without one or with one of [`QueueLag::REQUIRED`], and with which lag.
+    fn first_refusal(
+        &self,
+        batch: u64,
+        spec: &DeviceSpec,
+        first: QueueLag,
+    ) -> Option<(Failure, QueueLag)> {
+        let required = QueueLag::REQUIRED.iter().copied();
+        let mut lags = [first, QueueLag::None].into_iter().chain(required);
         lags.find_map(|lag| {
-            let refused = self.refusal(batch, &spec.clone().with_queue_lag(*lag));
-            Some((refused?, *lag))
+            let refused = self.refusal(batch, &spec.clone().with_queue_lag(lag));
+            Some((refused?, lag))
         })
     }
 
