@@ -161,7 +161,7 @@ fn the_largest_batch_trains_and_one_more_does_not() {
     if !can_measure() {
         return;
     }
-    for arguments in ["resnet-20 --memory 100MB", "dcgan --memory 191MB"] {
+    for arguments in ["unet-mini --memory 100MiB", "mask-rcnn-mini --memory 100MB"] {
         let output = verify(&format!("{arguments} --max-batch"))
             .output()
             .unwrap();

@@ -42,6 +42,57 @@ const NO_SIZES: Input = Input {
 /// All tiny networks.
 const TABLE: &[Entry] = &[
     Entry {
+        name: "transformer-mini",
+        of: "transformer-base",
+        batch: 2,
+        input: Input {
+            seq: Some(5),
+            src_seq: Some(7),
+            vocab: Some(40),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "convs2s-mini",
+        of: "convs2s-en-de",
+        batch: 2,
+        input: Input {
+            seq: Some(5),
+            src_seq: Some(7),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "awd-lstm-mini",
+        of: "awd-lstm-ptb",
+        batch: 3,
+        input: Input {
+            seq: Some(5),
+            vocab: Some(30),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "elmo-mini",
+        of: "elmo-bilm",
+        batch: 3,
+        input: Input {
+            seq: Some(5),
+            vocab: Some(30),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "infersent-mini",
+        of: "infersent",
+        batch: 3,
+        input: Input {
+            seq: Some(4),
+            classes: Some(3),
+            ..NO_SIZES
+        },
+    },
+    Entry {
         name: "transformer-xl-mini",
         of: "transformer-xl-base",
         batch: 3,
@@ -87,6 +138,36 @@ const TABLE: &[Entry] = &[
         input: Input {
             image: Some([64, 64]),
             classes: Some(10),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "unet-mini",
+        of: "unet",
+        batch: 2,
+        input: Input {
+            image: Some([188, 188]),
+            classes: Some(2),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "deeplabv3-mini",
+        of: "deeplabv3-r50",
+        batch: 2,
+        input: Input {
+            image: Some([32, 32]),
+            classes: Some(5),
+            ..NO_SIZES
+        },
+    },
+    Entry {
+        name: "yolov3-mini",
+        of: "yolov3",
+        batch: 2,
+        input: Input {
+            image: Some([64, 96]),
+            classes: Some(3),
             ..NO_SIZES
         },
     },

@@ -86,6 +86,14 @@ impl AwdLstmConfig {
         }
     }
 
+    fn tiny(vocab: usize) -> Self {
+        Self {
+            embedding: 8,
+            hidden: 12,
+            ..Self::published("awd-lstm-ptb", vocab)
+        }
+    }
+
     /// Width of the output of layer `layer`.
     fn width(&self, layer: usize) -> usize {
         match layer + 1 == self.layers {
@@ -320,7 +328,10 @@ impl Network for AwdLstm {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = AwdLstmConfig::published(variant.name, job.vocab());
+        let config = match variant.name {
+            "awd-lstm-mini" => AwdLstmConfig::tiny(job.vocab()),
+            published => AwdLstmConfig::published(published, job.vocab()),
+        };
         train_on(&config, job, device, steps, observer)
     }
 }
@@ -330,18 +341,10 @@ mod tests {
     use super::*;
     use crate::{Request, test_support};
 
-    fn tiny() -> AwdLstmConfig {
-        AwdLstmConfig {
-            embedding: 8,
-            hidden: 12,
-            ..AwdLstmConfig::published("awd-lstm-ptb", 30)
-        }
-    }
-
     #[test]
     fn each_word_has_scores_and_each_layer_a_state() {
         let device = test_support::flex();
-        let config = tiny();
+        let config = AwdLstmConfig::tiny(30);
         let words = Tensor::zeros([5, 3], &device);
         let output = config
             .init(&device)
@@ -363,7 +366,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("awd-lstm-ptb", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 16, losses)
+            train_on(&AwdLstmConfig::tiny(30), job, device, 16, losses)
         });
     }
 }

@@ -72,6 +72,19 @@ impl ConvS2SConfig {
         }
     }
 
+    /// A network for sentences of up to 9 words.
+    fn tiny() -> Self {
+        Self {
+            source: 20,
+            target: 30,
+            layers: vec![[8, 3], [8, 3], [12, 1]],
+            embedding: 6,
+            output: 5,
+            positions: 9,
+            ..Self::published("convs2s-en-de")
+        }
+    }
+
     fn linear(&self, from: usize, to: usize, device: &Device) -> NormedLinear {
         NormedLinearConfig {
             channels: [from, to],
@@ -344,7 +357,10 @@ impl Network for ConvS2S {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = ConvS2SConfig::published(variant.name);
+        let config = match variant.name {
+            "convs2s-mini" => ConvS2SConfig::tiny(),
+            published => ConvS2SConfig::published(published),
+        };
         train_on(&config, job, device, steps, observer)
     }
 }
@@ -355,22 +371,10 @@ mod tests {
     use crate::blocks::tokens::words;
     use crate::{Request, test_support};
 
-    fn tiny() -> ConvS2SConfig {
-        ConvS2SConfig {
-            source: 20,
-            target: 30,
-            layers: vec![[8, 3], [8, 3], [12, 1]],
-            embedding: 6,
-            output: 5,
-            positions: 9,
-            ..ConvS2SConfig::published("convs2s-en-de")
-        }
-    }
-
     #[test]
     fn each_target_word_has_scores() {
         let device = test_support::flex();
-        let scores = tiny()
+        let scores = ConvS2SConfig::tiny()
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
         assert_eq!(scores.dims(), [10, 30]);
@@ -380,7 +384,7 @@ mod tests {
     #[test]
     fn the_future_is_hidden() {
         let device = test_support::flex();
-        let network = tiny().init(&device);
+        let network = ConvS2SConfig::tiny().init(&device);
         let scores = |target: [[i64; 3]; 1]| {
             let target = Tensor::from_data(target, &device);
             let scores = network.forward(words(1, 4, &device), target);
@@ -407,7 +411,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("convs2s-en-de", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 8, losses)
+            train_on(&ConvS2SConfig::tiny(), job, device, 8, losses)
         });
     }
 }

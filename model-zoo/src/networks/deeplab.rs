@@ -45,6 +45,18 @@ impl DeepLabConfig {
         }
     }
 
+    fn tiny(classes: usize) -> Self {
+        Self {
+            backbone: Self::output_stride_8(ResNetConfig {
+                blocks: vec![1, 1, 1, 2],
+                width: 4,
+                ..ResNetConfig::published("resnet-50", None)
+            }),
+            width: 8,
+            classes,
+        }
+    }
+
     fn output_stride_8(backbone: ResNetConfig) -> ResNetConfig {
         ResNetConfig {
             dilated: [false, false, true, true],
@@ -237,7 +249,10 @@ impl Network for DeepLab {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = DeepLabConfig::published(variant.name, job.classes());
+        let config = match variant.name {
+            "deeplabv3-mini" => DeepLabConfig::tiny(job.classes()),
+            published => DeepLabConfig::published(published, job.classes()),
+        };
         train(&config, job, device, steps, observer)
     }
 }
@@ -247,22 +262,10 @@ mod tests {
     use super::*;
     use crate::{Request, find, test_support};
 
-    fn tiny() -> DeepLabConfig {
-        DeepLabConfig {
-            backbone: DeepLabConfig::output_stride_8(ResNetConfig {
-                blocks: vec![1, 1, 1, 2],
-                width: 4,
-                ..ResNetConfig::published("resnet-50", None)
-            }),
-            width: 8,
-            classes: 5,
-        }
-    }
-
     #[test]
     fn scores_have_the_size_of_the_image() {
         let device = test_support::flex();
-        for scores in tiny()
+        for scores in DeepLabConfig::tiny(5)
             .init(&device)
             .forward(Tensor::zeros([2, 3, 33, 40], &device))
         {
@@ -273,7 +276,7 @@ mod tests {
     #[test]
     fn the_backbone_keeps_an_eighth_of_the_resolution() {
         let device = test_support::flex();
-        let backbone = tiny().backbone.init(&device);
+        let backbone = DeepLabConfig::tiny(5).backbone.init(&device);
         let sides = backbone
             .stages(Tensor::zeros([1, 3, 64, 64], &device))
             .map(|map| map.dims()[2]);
@@ -294,7 +297,7 @@ mod tests {
         test_support::assert_loss_decreases(
             "deeplabv3-r50",
             &request,
-            |job, device, steps, losses| train(&tiny(), job, device, steps, losses),
+            |job, device, steps, losses| train(&DeepLabConfig::tiny(5), job, device, steps, losses),
         );
     }
 

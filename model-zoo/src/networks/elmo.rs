@@ -67,6 +67,17 @@ impl ElmoConfig {
         }
     }
 
+    fn tiny(vocab: usize) -> Self {
+        Self {
+            word_length: 6,
+            filters: vec![[1, 4], [2, 6]],
+            cell: 12,
+            projected: 8,
+            negatives: 5,
+            ..Self::new(vocab)
+        }
+    }
+
     /// The language model without its output layer, on `device`.
     pub fn init(&self, device: &Device) -> Elmo {
         let width = self.filters.iter().map(|[_, n]| n).sum();
@@ -347,13 +358,18 @@ impl Network for Elmo {
     }
 
     fn train<O: Observer>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        train_on(&ElmoConfig::new(job.vocab()), job, device, steps, observer)
+        let config = match variant.name {
+            "elmo-bilm" => ElmoConfig::new(job.vocab()),
+            "elmo-mini" => ElmoConfig::tiny(job.vocab()),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
+        train_on(&config, job, device, steps, observer)
     }
 }
 
@@ -361,17 +377,6 @@ impl Network for Elmo {
 mod tests {
     use super::*;
     use crate::{Request, test_support};
-
-    fn tiny() -> ElmoConfig {
-        ElmoConfig {
-            word_length: 6,
-            filters: vec![[1, 4], [2, 6]],
-            cell: 12,
-            projected: 8,
-            negatives: 5,
-            ..ElmoConfig::new(30)
-        }
-    }
 
     /// Expected: the counts of the reference without its output layer.
     #[test]
@@ -383,7 +388,7 @@ mod tests {
     #[test]
     fn words_keep_their_places() {
         let device = test_support::flex();
-        let (config, bilm) = (tiny(), tiny().init(&device));
+        let (config, bilm) = (ElmoConfig::tiny(30), ElmoConfig::tiny(30).init(&device));
         let words = bilm.embed(Tensor::zeros([15, 6], &device), 3);
         assert_eq!(words.dims(), [5, 3, 8]);
         let (output, states) = bilm.forward.forward(words, config.initial(3, &device));
@@ -403,7 +408,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("elmo-bilm", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 16, losses)
+            train_on(&ElmoConfig::tiny(30), job, device, 16, losses)
         });
     }
 }

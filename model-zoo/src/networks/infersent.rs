@@ -34,6 +34,14 @@ impl InferSentConfig {
         }
     }
 
+    fn tiny(classes: usize) -> Self {
+        Self {
+            hidden: 8,
+            classifier: 6,
+            classes,
+        }
+    }
+
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> InferSent {
         let linear = |from, to| LinearConfig::new(from, to).init(device);
@@ -132,13 +140,17 @@ impl Network for InferSent {
     }
 
     fn train<O: Observer>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = InferSentConfig::new(job.classes());
+        let config = match variant.name {
+            "infersent" => InferSentConfig::new(job.classes()),
+            "infersent-mini" => InferSentConfig::tiny(job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
         train_on(&config, job, device, steps, observer)
     }
 }
@@ -148,19 +160,13 @@ mod tests {
     use super::*;
     use crate::{Request, test_support};
 
-    fn tiny() -> InferSentConfig {
-        InferSentConfig {
-            hidden: 8,
-            classifier: 6,
-            classes: 3,
-        }
-    }
-
     #[test]
     fn scores_have_a_row_for_each_pair() {
         let device = test_support::flex();
         let sentence = |words| Tensor::zeros([words, 2, GLOVE], &device);
-        let scores = tiny().init(&device).forward(sentence(5), sentence(4));
+        let scores = InferSentConfig::tiny(3)
+            .init(&device)
+            .forward(sentence(5), sentence(4));
         assert_eq!(scores.dims(), [2, 3]);
     }
 
@@ -175,7 +181,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("infersent", &request, |job, device, _, losses| {
-            train_on(&tiny(), job, device, 4, losses)
+            train_on(&InferSentConfig::tiny(3), job, device, 4, losses)
         });
     }
 }

@@ -57,6 +57,16 @@ impl TransformerConfig {
         }
     }
 
+    fn tiny(vocab: usize, longest: usize) -> Self {
+        Self {
+            d_model: 16,
+            d_ff: 32,
+            heads: 2,
+            layers: 2,
+            ..Self::base(vocab, longest)
+        }
+    }
+
     /// The big model of table 3.
     pub fn big(vocab: usize, longest: usize) -> Self {
         Self {
@@ -211,6 +221,7 @@ impl Network for Transformer {
         let config = match variant.name {
             "transformer-base" => TransformerConfig::base(job.vocab(), longest),
             "transformer-big" => TransformerConfig::big(job.vocab(), longest),
+            "transformer-mini" => TransformerConfig::tiny(job.vocab(), longest),
             other => unreachable!("{other} is not a variant of this file"),
         };
         train_on(&config, job, device, steps, observer)
@@ -223,20 +234,10 @@ mod tests {
     use crate::blocks::tokens::words;
     use crate::{Request, test_support};
 
-    fn tiny() -> TransformerConfig {
-        TransformerConfig {
-            d_model: 16,
-            d_ff: 32,
-            heads: 2,
-            layers: 2,
-            ..TransformerConfig::base(40, 7)
-        }
-    }
-
     #[test]
     fn each_target_word_has_scores() {
         let device = test_support::flex();
-        let scores = tiny()
+        let scores = TransformerConfig::tiny(40, 7)
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
         assert_eq!(scores.dims(), [10, 40]);
@@ -256,7 +257,9 @@ mod tests {
         test_support::assert_loss_decreases(
             "transformer-base",
             &request,
-            |job, device, _, losses| train_on(&tiny(), job, device, 4, losses),
+            |job, device, _, losses| {
+                train_on(&TransformerConfig::tiny(40, 7), job, device, 4, losses)
+            },
         );
     }
 }

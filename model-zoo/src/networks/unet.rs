@@ -35,6 +35,13 @@ impl UNetConfig {
         }
     }
 
+    fn tiny(classes: usize) -> Self {
+        Self {
+            width: 2,
+            ..Self::published(classes)
+        }
+    }
+
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> UNet {
         let width = |level: usize| self.width << level;
@@ -218,19 +225,18 @@ impl Network for UNet {
     }
 
     fn train<O: Observer>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        train(
-            &UNetConfig::published(job.classes()),
-            job,
-            device,
-            steps,
-            observer,
-        )
+        let config = match variant.name {
+            "unet" => UNetConfig::published(job.classes()),
+            "unet-mini" => UNetConfig::tiny(job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
+        train(&config, job, device, steps, observer)
     }
 }
 
@@ -238,12 +244,6 @@ impl Network for UNet {
 mod tests {
     use super::*;
     use crate::{Request, test_support};
-
-    const TINY: UNetConfig = UNetConfig {
-        channels: 1,
-        width: 2,
-        classes: 2,
-    };
 
     /// Figure 1 of the paper.
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_map_has_its_computed_size() {
         let device = test_support::flex();
-        let scores = TINY
+        let scores = UNetConfig::tiny(2)
             .init(&device)
             .forward(Tensor::zeros([1, 1, 188, 204], &device));
         assert_eq!(scores.dims(), [1, 2, 4, 20]);
@@ -273,7 +273,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("unet", &request, |job, device, steps, losses| {
-            train(&TINY, job, device, steps, losses)
+            train(&UNetConfig::tiny(2), job, device, steps, losses)
         });
     }
 

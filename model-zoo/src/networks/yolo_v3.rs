@@ -34,6 +34,14 @@ impl YoloV3Config {
         }
     }
 
+    fn tiny(classes: usize) -> Self {
+        Self {
+            width: 2,
+            blocks: [1, 1, 1, 1, 1],
+            classes,
+        }
+    }
+
     /// Numbers that describe one box: position (2), size (2), objectness, and a score of each
     /// class.
     fn numbers(&self) -> usize {
@@ -277,13 +285,17 @@ impl Network for YoloV3 {
     }
 
     fn train<O: Observer>(
-        _variant: &Variant,
+        variant: &Variant,
         job: &Job,
         device: &Device,
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = YoloV3Config::published(job.classes());
+        let config = match variant.name {
+            "yolov3" => YoloV3Config::published(job.classes()),
+            "yolov3-mini" => YoloV3Config::tiny(job.classes()),
+            other => unreachable!("{other} is not a variant of this file"),
+        };
         train(&config, job, device, steps, observer)
     }
 }
@@ -293,17 +305,11 @@ mod tests {
     use super::*;
     use crate::{Request, test_support};
 
-    const TINY: YoloV3Config = YoloV3Config {
-        width: 2,
-        blocks: [1, 1, 1, 1, 1],
-        classes: 3,
-    };
-
     /// Section 2.3 of the paper: three boxes a cell at three scales, which are 10,647 at 416x416.
     #[test]
     fn there_are_as_many_boxes_as_published() {
         let device = test_support::flex();
-        let maps = TINY
+        let maps = YoloV3Config::tiny(3)
             .init(&device)
             .forward(Tensor::zeros([1, 3, 416, 416], &device));
         let boxes = maps.map(|map| {
@@ -327,7 +333,7 @@ mod tests {
             ..Request::default()
         };
         test_support::assert_loss_decreases("yolov3", &request, |job, device, steps, losses| {
-            train(&TINY, job, device, steps, losses)
+            train(&YoloV3Config::tiny(3), job, device, steps, losses)
         });
     }
 
