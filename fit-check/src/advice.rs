@@ -149,8 +149,7 @@ pub fn trained(estimate: &Estimate) -> Vec<String> {
 
 /// The error for advice without a card.
 pub fn needs_card() -> UserError {
-    UserError::new("--advise needs a card that the job is to fit on")
-        .hint("add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards")
+    UserError::no_card("--advise needs a card that the job is to fit on")
 }
 
 struct Adviser<'a, M> {

@@ -19,6 +19,13 @@ impl UserError {
         }
     }
 
+    /// The error of a request that needs a card and names none, with its hint.
+    pub fn no_card(error: &str) -> Self {
+        Self::new(error).hint(
+            "add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards",
+        )
+    }
+
     /// Adds a hint: what the user can do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -34,8 +34,8 @@ fn wait_until(what: &str, limit: Duration, holds: impl Fn() -> bool) {
     }
 }
 
-fn interrupt(child: &Child) {
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+fn send(signal: Signal, child: &Child) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
 /// Kills `fit-check run` at once and later, while its program runs.
@@ -135,9 +135,12 @@ fn alive(process: u32) -> bool {
     !status.is_empty() && !status.contains(") Z ")
 }
 
-/// Runs the command until it says something, interrupts it, and returns its output and how long it took to
-/// end. It must not leave anything in its temporary folder.
-fn interrupted(arguments: &[&str]) -> (Output, Duration) {
+/// A person ends a program by Ctrl-C; `timeout` and a cluster's scheduler send SIGTERM.
+const SIGNALS: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
+
+/// Runs the command until it says something, interrupts it by `signal`, and returns its output and how long it
+/// took to end. It must not leave anything in its temporary folder.
+fn interrupted(arguments: &[&str], signal: Signal) -> (Output, Duration) {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = fit_check(arguments)
         .env("TMPDIR", temporary.path())
@@ -155,7 +158,7 @@ fn interrupted(arguments: &[&str]) -> (Output, Duration) {
         text
     });
     std::thread::sleep(Duration::from_millis(300));
-    interrupt(&child);
+    send(signal, &child);
     let began = Instant::now();
     let ended = child.wait_timeout(Duration::from_secs(20)).unwrap();
     let took = began.elapsed();
@@ -172,7 +175,7 @@ const SOON: Duration = Duration::from_secs(3);
 
 #[test]
 fn an_interrupted_table_shows_what_it_has() {
-    let (output, took) = interrupted(&[
+    let table = [
         "table",
         "resnet-20",
         "nasnet-a-large",
@@ -182,20 +185,38 @@ fn an_interrupted_table_shows_what_it_has() {
         "24GB",
         "--format",
         "json",
-    ]);
-    assert!(took < SOON, "{took:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["complete"], false);
-    let cell = &report["rows"][1]["cells"][0];
-    assert_eq!(cell["error"], "interrupted", "{cell}");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("the table is not complete"), "{stderr}");
+    ];
+    for signal in SIGNALS {
+        let (output, took) = interrupted(&table, signal);
+        assert!(took < SOON, "{took:?}");
+        assert_eq!(output.status.code(), Some(2), "{signal}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["complete"], false);
+        let cell = &report["rows"][1]["cells"][0];
+        assert_eq!(cell["error"], "interrupted", "{cell}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("the table is not complete"), "{stderr}");
+    }
+}
+
+/// The counting driver lies in a temporary folder while a program uses it.
+#[test]
+fn an_interrupted_program_leaves_nothing() {
+    let script = "echo begins >&2; exec sleep 60";
+    let run = ["run", "--memory", "1GiB", "--", "sh", "-c", script];
+    for signal in SIGNALS {
+        let (output, took) = interrupted(&run, signal);
+        assert!(took < SOON, "{took:?}");
+        assert_eq!(output.status.code(), Some(2), "{signal}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("it was interrupted"), "{stderr}");
+    }
 }
 
 /// The answer is there before the advice is.
 #[test]
 fn interrupted_advice_leaves_the_answer() {
-    let (output, took) = interrupted(&[
+    let max_batch = [
         "max-batch",
         "bert-base",
         "--gpu",
@@ -204,7 +225,8 @@ fn interrupted_advice_leaves_the_answer() {
         "--format",
         "json",
         "--no-cache",
-    ]);
+    ];
+    let (output, took) = interrupted(&max_batch, Signal::SIGINT);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     // Interrupted before the answer was there, it has none.
     if report != Value::Null {
@@ -222,7 +244,7 @@ fn an_interrupted_verification_ends_soon() {
         assert!(std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_none());
         return;
     }
-    let (output, took) = interrupted(&["verify", "resnet-56"]);
+    let (output, took) = interrupted(&["verify", "resnet-56"], Signal::SIGTERM);
     assert!(took < SOON, "{took:?}");
     assert_ne!(output.status.code(), Some(0));
     assert_ne!(output.status.code(), Some(1));

@@ -33,7 +33,7 @@ fn fits(name: &str, job: &Job, gpu: &Gpu, queue_lag: QueueLag) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
 
     #[test]
     fn each_cell_fits_and_the_next_batch_does_not(

@@ -35,7 +35,7 @@ fn estimates_are_those_measured_on_cudas_runtime() {
 #[test]
 fn random_networks_train_on_a_simulated_card() {
     let mut trained = 0;
-    for number in 0..60 {
+    for number in 0..40 {
         let case = draw(1, number).current();
         let model = case.network.model().unwrap();
         let job = case.request.resolve(&model).unwrap();
@@ -54,5 +54,5 @@ fn random_networks_train_on_a_simulated_card() {
         }
         trained += 1;
     }
-    assert!(trained > 30, "{trained}");
+    assert!(trained > 20, "{trained}");
 }

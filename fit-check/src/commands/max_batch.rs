@@ -30,11 +30,7 @@ pub fn answer<M: Model + Sync>(
     request: &ResolvedRequest<M>,
 ) -> anyhow::Result<u8> {
     if request.cards.is_empty() {
-        return Err(UserError::new("max-batch needs a card")
-            .hint(
-                "add --gpu 24GB, --gpu rtx-3090 or --memory 24GB; `fit-check gpus` lists the cards",
-            )
-            .into());
+        return Err(UserError::no_card("max-batch needs a card").into());
     }
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
