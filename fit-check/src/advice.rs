@@ -16,7 +16,6 @@ use crate::input_options::SizeOption;
 use crate::job_info::GpuName;
 use crate::resolve::{Card, ResolvedRequest};
 use crate::step::training_job;
-use crate::user_error::UserError;
 
 /// Changes to a job that help, the best first.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -145,11 +144,6 @@ pub fn trained(estimate: &Estimate) -> Vec<String> {
     let layers = estimate.layers.iter();
     let trained = layers.filter(|layer| layer.parameter_bytes > Bytes::ZERO);
     trained.map(|layer| layer.path.clone()).collect()
-}
-
-/// The error for advice without a card.
-pub fn needs_card() -> UserError {
-    UserError::no_card("--advise needs a card that the job is to fit on")
 }
 
 struct Adviser<'a, M> {

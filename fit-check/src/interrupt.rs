@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The signal that asked the program to end, or 0.
+/// The last signal that asked the program to end, or 0.
 static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
 /// What is left to do if the program does not end by itself; none before signals are watched for, and once the
@@ -34,7 +34,7 @@ pub fn watch(grace: Duration) -> anyhow::Result<()> {
     on_signal(move |signal| {
         if REQUESTED.swap(signal, Ordering::Relaxed) != 0 {
             end();
-            std::process::exit(status(signal));
+            std::process::exit(status());
         }
         std::thread::spawn(move || {
             std::thread::sleep(PATIENCE + grace);
@@ -60,9 +60,9 @@ fn on_signal(act: impl Fn(i32) + Send + 'static) -> anyhow::Result<()> {
     Ok(ctrlc::set_handler(move || act(SIGINT))?)
 }
 
-/// The exit status of a program that `signal` ended.
-fn status(signal: i32) -> i32 {
-    128 + signal
+/// The exit status of a program that the last signal ended.
+fn status() -> i32 {
+    128 + REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Ends the program, unless it writes its answer already.
@@ -71,8 +71,7 @@ fn end() {
     if let Some(acts) = at_end.take() {
         let answers = acts.into_iter().map(|act| act());
         let answered = answers.fold(None, Option::or);
-        let ended = status(REQUESTED.load(Ordering::Relaxed));
-        std::process::exit(answered.map_or(ended, i32::from));
+        std::process::exit(answered.map_or_else(status, i32::from));
     }
 }
 

@@ -121,7 +121,8 @@ fn simulate<M: Model + Sync>(
     };
     if raw.advise == Advise::Always {
         let card = request.cards.get(refused.unwrap_or(0));
-        let card = card.ok_or_else(advice::needs_card)?;
+        let card = card
+            .ok_or_else(|| UserError::no_card("--advise needs a card that the job is to fit on"))?;
         progress.at("trying what would make it fit");
         render(&report, raw.layers).write_if_interrupted(&raw.output)?;
         report.advice = Some(advise(request, card, &trained, Goal::Batch)?);
