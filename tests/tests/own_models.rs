@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use estimator::{DeviceSpec, Estimate, Runtime};
+use estimator::{DeviceSpec, Estimate, Runtime, Tuning};
 use fit_check::cli::{Cli, Command};
 use fit_check::model_source::{Checkpoint, Confidence};
 use fit_check::resolve::{Batch, ResolvedRequest};
@@ -37,9 +37,15 @@ fn ask_for(model: &str, options: &[&str]) -> ResolvedRequest {
     .unwrap()
 }
 
+/// The search for kernels to fuse would take nearly all of the time, and no test here is about kernels.
+fn device() -> DeviceSpec {
+    DeviceSpec::unlimited(Runtime::Cuda)
+        .with_tuning(Tuning::Cold)
+        .unfused()
+}
+
 fn estimate(request: &ResolvedRequest) -> Estimate {
-    let spec = DeviceSpec::unlimited(Runtime::Cuda);
-    let simulated = simulate_step(&request.model, &request.job, spec.clone()).unwrap();
+    let simulated = simulate_step(&request.model, &request.job, device()).unwrap();
     simulated.estimate().unwrap()
 }
 
@@ -93,8 +99,7 @@ fn published_configurations_give_the_published_counts() {
 fn a_configuration_is_the_network_of_the_zoo() {
     let own = request("published/gpt2.json", &["--batch", "1", "--seq", "128"]);
     let variant = model_zoo::find("gpt2").unwrap();
-    let spec = DeviceSpec::unlimited(Runtime::Cuda);
-    let simulated = simulate_step(&variant, &own.job, spec.clone()).unwrap();
+    let simulated = simulate_step(&variant, &own.job, device()).unwrap();
     assert_eq!(estimate(&own).peak, simulated.estimate().unwrap().peak);
 }
 
