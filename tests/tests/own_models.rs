@@ -37,15 +37,13 @@ fn ask_for(model: &str, options: &[&str]) -> ResolvedRequest {
     .unwrap()
 }
 
-/// The search for kernels to fuse would take nearly all of the time, and no test here is about kernels.
-fn device() -> DeviceSpec {
-    DeviceSpec::unlimited(Runtime::Cuda)
-        .with_tuning(Tuning::Cold)
-        .unfused()
-}
-
+/// Without the search for kernels to fuse, which would take nearly all of the time: neither counts nor the bytes of
+/// weights depend on kernels.
 fn estimate(request: &ResolvedRequest) -> Estimate {
-    let simulated = simulate_step(&request.model, &request.job, device()).unwrap();
+    let device = DeviceSpec::unlimited(Runtime::Cuda)
+        .with_tuning(Tuning::Cold)
+        .unfused();
+    let simulated = simulate_step(&request.model, &request.job, device).unwrap();
     simulated.estimate().unwrap()
 }
 
@@ -99,8 +97,10 @@ fn published_configurations_give_the_published_counts() {
 fn a_configuration_is_the_network_of_the_zoo() {
     let own = request("published/gpt2.json", &["--batch", "1", "--seq", "128"]);
     let variant = model_zoo::find("gpt2").unwrap();
-    let simulated = simulate_step(&variant, &own.job, device()).unwrap();
-    assert_eq!(estimate(&own).peak, simulated.estimate().unwrap().peak);
+    let spec = DeviceSpec::unlimited(Runtime::Cuda);
+    let zoo = simulate_step(&variant, &own.job, spec.clone()).unwrap();
+    let own = simulate_step(&own.model, &own.job, spec).unwrap();
+    assert_eq!(own.estimate().unwrap().peak, zoo.estimate().unwrap().peak);
 }
 
 /// The comparison names the tensors of a removed layer and those of another vocabulary.
