@@ -200,7 +200,7 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
             "cells",
             "N trained",
             "N + 1 ran out of memory",
-            "N + 1 trained, refused only with some queue lags",
+            "N + 1 trained, as in some simulated runs",
             "N + 1 trained otherwise",
         ],
         rows,

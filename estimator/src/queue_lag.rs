@@ -40,35 +40,6 @@ pub(crate) fn refused_with_lag(
     Ok(None)
 }
 
-/// The first of `lags` with which the step with `batch` samples completes on a device like `device`.
-///
-/// # Errors
-///
-/// The step itself failed.
-pub fn fitting_lag(
-    program: &impl Program,
-    batch: u64,
-    device: &DeviceSpec,
-    lags: impl IntoIterator<Item = QueueLag>,
-) -> Result<Option<QueueLag>, Error> {
-    let mut lags = lags.into_iter();
-    match device.simulation.tuning {
-        Tuning::Warm => {
-            let run = program.simulate_unlimited(batch, device)?;
-            Ok(lags.find(|lag| replay_with_lag(&run, device, *lag).1.is_none()))
-        }
-        Tuning::Cold => {
-            for lag in lags {
-                let device = device.clone().with_queue_lag(lag);
-                if program.simulate(batch, device)?.outcome().is_ok() {
-                    return Ok(Some(lag));
-                }
-            }
-            Ok(None)
-        }
-    }
-}
-
 /// Replays `run`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
 /// replayed, and the allocation that the device refused.
 fn replay_with_lag(

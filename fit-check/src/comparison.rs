@@ -157,7 +157,8 @@ impl Figures {
     }
 
     /// Widens the ranges of this estimate, which is of the run `usual`, by runs in which burn does not overwrite some
-    /// operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each.
+    /// operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each. A run does
+    /// not count if the card refuses an allocation only in it, or only in `usual`.
     ///
     /// # Errors
     ///
@@ -168,10 +169,14 @@ impl Figures {
         measured: &Self,
         mut simulate: impl FnMut(InPlace) -> Result<Simulated, E>,
     ) -> Result<(), E> {
+        let completes = usual.outcome().is_ok();
         let usual = LaunchMetadata::of(&usual.recording);
         let mut others = LaunchMetadata::default();
         for in_place in InPlace::SAMPLES {
             let other = simulate(in_place)?;
+            if other.outcome().is_ok() != completes {
+                continue;
+            }
             self.widen(&Self::estimated(&other, None));
             others.add(LaunchMetadata::of(&other.recording));
             for (phase, (count, bytes)) in self.phases.iter_mut().zip(others.beyond(&usual)) {

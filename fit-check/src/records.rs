@@ -99,7 +99,7 @@ pub struct LargestBatchRecord {
     pub next: u64,
     /// How the next batch ended.
     pub next_ending: RecordedOutcome,
-    /// Whether the next batch is predicted to fit with some queue lag, which was looked for if it trained.
+    /// Whether the next batch fits in some simulated run, which was looked for if it trained.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub next_may_fit: bool,
 }

@@ -293,8 +293,8 @@ pub struct BatchRun {
     pub required_bytes: Bytes,
     /// Whether it is estimated to fit.
     pub fits: bool,
-    /// Whether it may fit all the same: the simulated card completes it with some queue lag, which is looked for if it
-    /// trained.
+    /// Whether it may fit all the same: the simulated card completes it with some queue lag, or if burn does not
+    /// overwrite some operands. Such a run is looked for if the batch trained.
     pub may_fit: bool,
     /// How it ended on the device.
     pub ending: Outcome,

@@ -8,6 +8,7 @@ use estimator::{
     Analysis, Bytes, DeviceSpec, InPlace, Phase, Runtime, Simulated, SimulatedCard, Tuning, replay,
     simulate,
 };
+use fit_check::comparison::Figures;
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
 
@@ -123,28 +124,50 @@ fn a_thread_that_is_behind_finds_other_pages() {
     assert_eq!(more, Bytes(139_141_024 - 129_703_840));
 }
 
-/// `x + 1` overwrites `x` where nothing else uses `x`: burn asks CubeCL (`can_mut`).
+/// Computes `x + 1` of a tensor with so many rows of 4 KiB beside other tensors of its size. It overwrites `x` where nothing
+/// else uses `x`: burn asks CubeCL (`can_mut`).
+fn increment(rows: usize, others: usize, device: DeviceSpec) -> Simulated {
+    let device = device.with_tuning(Tuning::Cold);
+    let simulated = simulate(device, FloatDType::F32, |run| {
+        let ones = || Tensor::<2>::ones([rows, 1024], &run.device());
+        let _others: Vec<_> = (0..others).map(|_| ones()).collect();
+        let x = ones();
+        // Without the end of a phase in between, fusion would make one kernel of both operations.
+        run.input(&x);
+        run.end(Phase::Data);
+        let y = x + 1;
+        run.input(&y);
+        run.end(Phase::Forward);
+    });
+    simulated.unwrap()
+}
+
 #[test]
 fn an_operand_that_is_not_overwritten_needs_a_second_buffer() {
-    let most = |in_place| {
-        let device = unlimited()
-            .with_tuning(Tuning::Cold)
-            .with_in_place(in_place);
-        let simulated = simulate(device, FloatDType::F32, |run| {
-            let x = Tensor::<2>::ones([1024, 1024], &run.device());
-            // Without the end of a phase in between, fusion would make one kernel of both operations.
-            run.input(&x);
-            run.end(Phase::Data);
-            let y = x + 1;
-            run.input(&y);
-            run.end(Phase::Forward);
-        });
-        simulated.unwrap().most_in_use()
-    };
+    let most = |in_place| increment(1024, 0, unlimited().with_in_place(in_place)).most_in_use();
     let tensor = Bytes(4 << 20);
     let overwritten = most(InPlace::WhenPossible);
     assert!(overwritten >= tensor && overwritten < tensor + tensor);
     assert!(most(InPlace::Never) >= tensor + tensor);
+}
+
+/// A measured step that completed cannot have made the calls of a run in which the card refuses an allocation.
+#[test]
+fn a_run_that_the_card_refuses_does_not_widen_the_estimate_of_one_that_completes() {
+    // Nothing is larger than a quarter of a card.
+    let memory = Bytes::mib(1200);
+    let card = unlimited().with_memory(memory, Bytes::ZERO);
+    let run = |in_place| increment(256 * 256, 3, card.clone().with_in_place(in_place));
+    let usual = run(InPlace::WhenPossible);
+    assert!(usual.outcome().is_ok());
+    assert!(run(InPlace::Never).outcome().is_err());
+    let estimated = Figures::estimated(&usual, None);
+    let mut measured = estimated.clone();
+    measured.phases[0].allocations += 1_000;
+    let mut widened = estimated.clone();
+    let never = |_| Ok::<_, ()>(run(InPlace::Never));
+    widened.widen_in_place(&usual, &measured, never).unwrap();
+    assert_eq!(widened, estimated);
 }
 
 #[test]

@@ -262,8 +262,7 @@ impl LimitReport {
             run.required_bytes.to_string(),
             match (run.fits, run.may_fit) {
                 (true, _) => "fits",
-                (false, true) =>
-                    "may fit: how far the device's thread is behind the program decides",
+                (false, true) => "may fit, as runs differ a little",
                 (false, false) => "does not fit",
             },
             styled(style, outcome)

@@ -2,7 +2,7 @@
 
 use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
-use estimator::{DeviceSpec, Overhead, Program, QueueLag, Simulated, TrainingJob};
+use estimator::{DeviceSpec, OutOfMemory, Overhead, Program, QueueLag, Simulated, TrainingJob};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -25,6 +25,9 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     let program = training_job(&proof.model, &proof.job);
     let simulate = |device| simulate(proof, &program, mode, device);
     let usual = simulate(proof.device())?;
+    if let Err(refused) = usual.outcome() {
+        return Err(cannot_train(proof, &refused).into());
+    }
     let mut estimated = Figures::estimated(&usual, overhead(proof));
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
@@ -45,7 +48,9 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         && let Some(queue_lag) = lags.next()
     {
         let other = simulate(proof.device().with_queue_lag(queue_lag))?;
-        estimated.widen(&Figures::estimated(&other, None));
+        if other.outcome().is_ok() {
+            estimated.widen(&Figures::estimated(&other, None));
+        }
     }
     if trained && !estimated.covers(&measured) {
         estimated.widen_in_place(&usual, &measured, |in_place| {
@@ -89,29 +94,23 @@ fn simulate(
     program: &TrainingJob,
     mode: Mode,
     device: DeviceSpec,
-) -> anyhow::Result<Simulated> {
+) -> Result<Simulated, estimator::Error> {
     let _dry_run = (mode == Mode::DryRun).then(DryRun::new);
-    let batch = proof.job.batch as u64;
-    let simulated = program.simulate(batch, device)?;
-    match simulated.outcome() {
-        Ok(()) => Ok(simulated),
-        Err(refused) => {
-            let help = match refused.refusal {
-                Refusal::TooLarge { largest } => format!(
-                    "no buffer of this device is larger than {largest}, and a dry run would pass over it in silence: make --batch, --image or --seq smaller"
-                ),
-                Refusal::Full => {
-                    "make --batch, --image or --seq smaller; with --dry-run it need not fit".into()
-                }
-            };
-            Err(UserError::new(format!(
-                "{} cannot train this: {refused}",
-                proof.opened.report.name
-            ))
-            .hint(help)
-            .into())
+    program.simulate(proof.job.batch as u64, device)
+}
+
+/// The error if the device of `proof` refuses an allocation of the step.
+fn cannot_train(proof: &Verification, refused: &OutOfMemory) -> UserError {
+    let help = match refused.refusal {
+        Refusal::TooLarge { largest } => format!(
+            "no buffer of this device is larger than {largest}, and a dry run would pass over it in silence: make --batch, --image or --seq smaller"
+        ),
+        Refusal::Full => {
+            "make --batch, --image or --seq smaller; with --dry-run it need not fit".into()
         }
-    }
+    };
+    let device = &proof.opened.report.name;
+    UserError::new(format!("{device} cannot train this: {refused}")).hint(help)
 }
 
 /// The memory that a process takes on the device besides the pools, if known.

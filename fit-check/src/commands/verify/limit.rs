@@ -4,9 +4,7 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{
-    Bytes, DeviceSpec, Program, Proposer, QueueLag, Tuning, fitting_lag, largest_batch,
-};
+use estimator::{Bytes, DeviceSpec, Proposer, largest_batch, may_fit};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -46,8 +44,7 @@ pub(super) fn run(
     };
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
     let may_fit = found.next.refused.only_with_lag()
-        || next.ending == Outcome::Trained
-            && fits_with_some_lag(&program, found.next.batch, &card)?;
+        || next.ending == Outcome::Trained && may_fit(&program, found.next.batch, &card)?;
     let runs = [
         BatchRun {
             batch: found.batch,
@@ -87,25 +84,6 @@ pub(super) fn run(
         (false, true) => UNKNOWN,
         (false, false) => DOES_NOT_FIT,
     })
-}
-
-/// How many lags that vary are tried where each takes a replay, and where each takes a run.
-const REPLAYS: u64 = 200;
-const RUNS: u64 = 8;
-
-/// Whether a step with `batch` samples completes on `card` with some queue lag.
-fn fits_with_some_lag(
-    program: &impl Program,
-    batch: u64,
-    card: &DeviceSpec,
-) -> Result<bool, estimator::Error> {
-    let most = match card.simulation.tuning {
-        Tuning::Warm => REPLAYS,
-        Tuning::Cold => RUNS,
-    };
-    let varying = (1..=most).map(QueueLag::Varying);
-    let lags = [QueueLag::Full].into_iter().chain(varying);
-    Ok(fitting_lag(program, batch, card, lags)?.is_some())
 }
 
 /// A card like the device, with only `budget` of its memory free.
