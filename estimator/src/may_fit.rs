@@ -9,8 +9,8 @@ use crate::Tuning;
 use crate::card::{DeviceSpec, InPlace, QueueLag};
 use crate::in_place::with_fewer_overwritten;
 use crate::job::Program;
+use crate::queue_lag::replay_with_lag;
 use crate::record::Recording;
-use crate::replay::replay;
 
 /// How many lags that vary are tried where each takes a replay, and where each takes a run.
 const REPLAYED_LAGS: u64 = 200;
@@ -51,15 +51,13 @@ pub fn may_fit(program: &impl Program, batch: u64, device: &DeviceSpec) -> Resul
 
 /// Whether `recording`, which had no queue lag, completes on a device like `device` if a race ends otherwise.
 fn may_complete(recording: &Recording, device: &DeviceSpec) -> bool {
-    let completes = |recording: &Recording, lag| {
-        let lagged = recording.with_queue_lag(lag);
-        replay(device, &lagged, |buffer| lagged.buffer(buffer).bytes).completed()
-    };
-    let choices = ONE_OPERAND_IN
+    let completes =
+        |recording: &Recording, lag| replay_with_lag(recording, device, lag).1.is_none();
+    let mut choices = ONE_OPERAND_IN
         .into_iter()
         .flat_map(|one_in| (0..CHOICES).map(move |seed| (one_in, seed)));
     lags(REPLAYED_LAGS).any(|lag| completes(recording, lag))
-        || choices.into_iter().any(|(one_in, seed)| {
+        || choices.any(|(one_in, seed)| {
             let mut random = fastrand::Rng::with_seed(seed);
             let other = with_fewer_overwritten(recording, || random.u64(..one_in) != 0);
             [QueueLag::None, QueueLag::Full]

@@ -24,7 +24,7 @@ pub(crate) fn refused_with_lag(
     for lag in QueueLag::REQUIRED {
         let refused = match run.spec.simulation.tuning {
             Tuning::Warm => {
-                let (recording, failure) = replay_with_lag(run, &run.spec, *lag);
+                let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
                 failure.map(|failure| out_of_memory(recording, failure, *lag))
             }
             // burn's tuner may choose otherwise where the card is fuller at that moment.
@@ -40,14 +40,14 @@ pub(crate) fn refused_with_lag(
     Ok(None)
 }
 
-/// Replays `run`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
+/// Replays `recording`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
 /// replayed, and the allocation that the device refused.
-fn replay_with_lag(
-    run: &Simulated,
+pub(crate) fn replay_with_lag(
+    recording: &Recording,
     device: &DeviceSpec,
     queue_lag: QueueLag,
 ) -> (Recording, Option<Failure>) {
-    let recording = run.recording.with_queue_lag(queue_lag);
+    let recording = recording.with_queue_lag(queue_lag);
     let outcome = replay(device, &recording, |buffer| recording.buffer(buffer).bytes);
     (recording, outcome.failure)
 }
