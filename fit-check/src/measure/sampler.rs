@@ -1,7 +1,8 @@
-//! The most bytes in use between two marks, found by sampling the pools all the time.
+//! The most bytes in use between two marks, found by sampling the pools.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use burn::tensor::Device;
 use estimator::Bytes;
@@ -28,6 +29,11 @@ impl Most {
     }
 }
 
+/// The time between two readings. Each reading fills CubeCL's channel to the device's thread, and a program that finds
+/// it full looks again after 75 µs (`SLEEP_STEP_CLIENT` in cubecl-common 0.11.3). Readings without a pause filled it
+/// anew before that: once, on two busy cores, they kept the step of InferSent from going on for ten minutes.
+const PAUSE: Duration = Duration::from_micros(300);
+
 impl Sampler {
     /// Starts to sample the pools of `device`.
     pub(super) fn new(device: Device) -> Self {
@@ -51,6 +57,8 @@ impl Sampler {
                     seen.sampled.most = seen.sampled.most.max(Bytes(usage.bytes_in_use));
                     seen.sampled.readings += 1;
                 }
+                drop(seen);
+                std::thread::sleep(PAUSE);
             }
         });
         Self {
