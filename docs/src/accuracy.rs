@@ -6,13 +6,14 @@ use crate::configurations::{self, Configuration};
 use fit_check::records::{LargestBatchRecord, Record, RecordedOutcome};
 
 use crate::random_jobs;
+use crate::refused_requests;
 use crate::text_table;
 use fit_check::comparison::PhaseFigures;
 use fit_check::measure::{DeviceKind, Mode};
 use fit_check::output::job_lines::sizes;
 use fit_check::output::terminal::grouped;
 use fit_check::output::{Table, markdown};
-use fit_check_tests::differential::Summary;
+use fit_check_tests::differential::{RefusalRecord, Summary};
 
 /// The name of devices of this kind on the page.
 fn called(kind: DeviceKind) -> &'static str {
@@ -26,12 +27,14 @@ fn called(kind: DeviceKind) -> &'static str {
 /// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("accuracy.md");
 
-/// Writes the page from the records of steps, of configurations, of largest batches and of random jobs.
+/// Writes the page from the records of steps, of configurations, of largest batches, of random jobs and of refused
+/// requests for memory.
 pub fn page(
     records: &[Record],
     configurations: &[Configuration],
     largest: &[LargestBatchRecord],
     random: &[Summary],
+    refused: &[RefusalRecord],
 ) -> String {
     let of_kind = |kind| {
         records
@@ -84,6 +87,7 @@ pub fn page(
         )
         .replace("{{largest_batches}}", &largest_batches(largest))
         .replace("{{random_jobs}}", &random_jobs::tables(random))
+        .replace("{{refused_requests}}", &refused_requests::table(refused))
         .replace("{{records}}", &markdown::render(&[table(records)]))
 }
 

@@ -8,6 +8,7 @@ pub mod configurations;
 pub mod published;
 pub mod random_jobs;
 pub mod records;
+pub mod refused_requests;
 pub mod zoo;
 
 use std::borrow::Cow;

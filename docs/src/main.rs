@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use clap::{Parser, ValueEnum};
-use docs::{accuracy, batch_sizes, configurations, published, random_jobs, records, zoo};
+use docs::{
+    accuracy, batch_sizes, configurations, published, random_jobs, records, refused_requests, zoo,
+};
 
 /// Prints a page of `docs/` that holds figures
 #[derive(Debug, Parser)]
@@ -38,6 +40,7 @@ fn main() -> anyhow::Result<()> {
             &configurations::all()?,
             &records::largest_batches()?,
             &random_jobs::all()?,
+            &refused_requests::all()?,
         ),
         Page::BatchSizes => batch_sizes::page()?,
         Page::Configurations => configurations::page()?,

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use docs::{accuracy, configurations, random_jobs, records};
+use docs::{accuracy, configurations, random_jobs, records, refused_requests};
 use fit_check::records::{LargestBatchRecord, RecordedOutcome};
 
 #[test]
@@ -12,6 +12,7 @@ fn the_page_on_accuracy_is_that_of_the_records() {
         &configurations::all().expect("rows"),
         &records::largest_batches().expect("records that can be read"),
         &random_jobs::all().expect("records that can be read"),
+        &refused_requests::all().expect("records that can be read"),
     );
     assert!(
         page == include_str!("../accuracy.md"),

@@ -11,8 +11,8 @@ mod record;
 mod refusals;
 mod summary;
 
-pub use case::{Case, CaseModel, NetworkSpec, draw};
+pub use case::{Case, CaseModel, NetworkSpec, draw, small_jobs};
 pub use outcome::{CaseOutcome, Ended, MeasuredRun, Quantity, Tally};
 pub use record::{CaseRecord, switches};
-pub use refusals::{RefusalOutcome, refuse_each};
+pub use refusals::{RefusalCounts, RefusalOutcome, RefusalRecord, refuse_each};
 pub use summary::Summary;

@@ -112,7 +112,7 @@ fn set_up<M: Model + Sync>(
         return Ok(None);
     };
     if tuned == Tuned::Now && counting_driver::is_loaded() {
-        forget_measurements(&device);
+        forget_measurements(&device)?;
     }
     let model = find(&training.model)?;
     let job = training.request.resolve(&model)?;

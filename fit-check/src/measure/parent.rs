@@ -73,7 +73,10 @@ impl Setup {
     ) -> anyhow::Result<Measurement> {
         let training = Box::new(training);
         if TUNES_APART && training.tuning == Tuning::Warm && self.counting.is_some() {
-            self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
+            let tuned = self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
+            if tuned.ending != Outcome::Trained {
+                return Ok(tuned);
+            }
             return self.run(&Task::TrainTuned(self.device, training), on_mark);
         }
         self.run(&Task::Train(self.device, training), on_mark)

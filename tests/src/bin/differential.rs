@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Parser, Subcommand};
 use fit_check_tests::differential::{
-    Case, CaseOutcome, CaseRecord, Ended, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
-    switches,
+    Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
+    small_jobs, switches,
 };
 use serde::Serialize;
 
@@ -42,8 +42,8 @@ struct Arguments {
     /// Repeat one case, as printed
     #[arg(long, value_name = "JSON")]
     case: Option<String>,
-    /// Refuse every allocation of the case once, up to this many
-    #[arg(long, value_name = "MOST", requires = "case")]
+    /// Refuse each request for memory, up to this many, of the case, or of a small job of each file of the zoo
+    #[arg(long, value_name = "MOST", conflicts_with_all = ["summarize", "summary"])]
     refuse: Option<u64>,
     /// Append the outcome of each case to this file
     #[arg(long, value_name = "FILE")]
@@ -83,8 +83,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         fit_check::measure::run_child(NetworkSpec::find)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let agree = match (&arguments.case, arguments.refuse) {
-        (None, _) => {
+    let case = arguments.case.as_deref();
+    let case: Option<Case> = case.map(serde_json::from_str).transpose()?;
+    let agree = match (case, arguments.refuse) {
+        (None, None) => {
             let summary = match &arguments.summarize {
                 Some(record) => summarize(record)?,
                 None => run_drawn(arguments)?,
@@ -95,15 +97,20 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
             summary.differ.is_empty()
         }
+        (None, Some(most)) => {
+            let jobs = small_jobs();
+            let first = arguments.first.min(jobs.len() as u64) as usize;
+            let jobs = jobs.into_iter().skip(first);
+            refuse(jobs.take(arguments.cases as usize), most, arguments)?
+        }
         (Some(case), None) => {
-            let case: Case = serde_json::from_str(case)?;
             let Some((_, outcome)) = run_case(&case)? else {
                 anyhow::bail!("the network does not accept the request");
             };
             println!("{outcome:#?}");
             outcome.agrees()
         }
-        (Some(case), Some(most)) => refuse(&serde_json::from_str(case)?, most)?,
+        (Some(case), Some(most)) => refuse([case], most, arguments)?,
     };
     Ok(ExitCode::from(u8::from(!agree)))
 }
@@ -247,23 +254,31 @@ fn run_case(case: &Case) -> anyhow::Result<Option<(MeasuredRun, CaseOutcome)>> {
 /// How many smaller cases are tried of one that differs.
 const SHRINKS: usize = 24;
 
-/// Refuses every allocation of `case` once, and then every allocation and all that follow; returns whether
-/// both sides agree about each.
-fn refuse(case: &Case, most: u64) -> anyhow::Result<bool> {
+/// Refuses each request for memory of `cases`, up to `most` of each case; returns whether both sides agree about
+/// all of them.
+fn refuse(
+    cases: impl IntoIterator<Item = Case>,
+    most: u64,
+    arguments: &Arguments,
+) -> anyhow::Result<bool> {
     let mut agree = true;
-    // Requests that were refused, and those that were made good: once, and for good.
-    let mut counts = [(0, 0); 2];
-    refuse_each(case, most, |refusal| {
-        let (refused, made_good) = &mut counts[usize::from(refusal.is_for_good())];
-        *refused += 1;
-        *made_good += u64::from(refusal.outcome.real == Ended::Trained);
-        if !refusal.outcome.agrees() || !refusal.is_typed() {
-            agree = false;
-            println!("{:?}: {:?}", refusal.refusals, refusal.outcome);
+    for mut case in cases {
+        case.fused &= !arguments.unfused;
+        let record = refuse_each(&case, most)?;
+        println!("{}", case.network.text());
+        for (how, counts) in [("once", record.once), ("for good", record.for_good)] {
+            println!(
+                "  {} of {} requests refused {how}: {} trained, {} out of memory, {} agree in everything",
+                counts.runs, record.requests, counts.trained, counts.out_of_memory, counts.agree
+            );
         }
-    })?;
-    for ((refused, made_good), how) in counts.into_iter().zip(["once", "for good"]) {
-        println!("{refused} requests refused {how}: {made_good} made good");
+        for refusal in &record.differ {
+            println!("  {:?}: {:?}", refusal.refusals, refusal.outcome);
+        }
+        agree &= record.agrees();
+        if let Some(file) = &arguments.record {
+            append(file, &record)?;
+        }
     }
     Ok(agree)
 }

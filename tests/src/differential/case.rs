@@ -2,6 +2,8 @@
 //!
 //! The file is long because each kind of network, request and layer has its own range of values.
 
+use std::collections::BTreeMap;
+
 use estimator::{Gpu, Runtime, Tuning};
 use fit_check::model_source::{self, AnyModel};
 use fit_check::user_error::UserError;
@@ -144,6 +146,43 @@ pub fn draw(seed: u64, number: u64) -> Box<dyn ValueTree<Value = Case>> {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let tree = case().new_tree(&mut runner);
     Box::new(tree.expect("no value of a case is rejected"))
+}
+
+/// A small job of each file of the zoo in the order of their names, and one of a random network: fp32, on an
+/// RTX 3090.
+pub fn small_jobs() -> Vec<Case> {
+    let mut smallest = BTreeMap::new();
+    // A tiny network if there is one, or else that with the fewest parameters.
+    for variant in model_zoo::variants() {
+        let parameters = variant.counts.trainable;
+        let known = smallest.entry(variant.file);
+        let known = known.or_insert((parameters, variant.name));
+        *known = (*known).min((parameters, variant.name));
+    }
+    for tiny in model_zoo::tiny_models() {
+        if let Some(file) = tiny.file() {
+            smallest.insert(file, (0, tiny.name));
+        }
+    }
+    let of_zoo = smallest.into_values().map(|(_, name)| {
+        let request = accepted(name, ((32, 32), 5, 5, 10, 1000), None);
+        (NetworkSpec::Zoo(name.into()), request)
+    });
+    let random = draw(1, 0).current().network;
+    let jobs = of_zoo.chain([(random, Request::default())]);
+    jobs.map(|(network, request)| Case {
+        network,
+        request: Request {
+            batch: Some(2),
+            ..request
+        },
+        gpu: "GeForce RTX 3090".into(),
+        fused: true,
+        tuning: Tuning::Warm,
+        launch_delay_us: 0,
+        memory_percent: None,
+    })
+    .collect()
 }
 
 fn case() -> impl Strategy<Value = Case> {

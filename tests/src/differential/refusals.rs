@@ -1,12 +1,45 @@
-//! Every allocation of a step refused once: on CUDA's own runtime, and on the simulated card.
+//! Every allocation of a step refused: on CUDA's own runtime, and on the simulated card.
 
 use estimator::Refusals;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::outcome::{CaseOutcome, Ended};
+use super::record::switches;
 
-/// One refused allocation, and what both sides made of it.
+/// What became of a job whose requests for memory were refused, one at a time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusalRecord {
+    /// The day, as `2026-11-26`.
+    pub date: String,
+    /// burn's switches, as `fusion on, autotune on`.
+    pub burn: String,
+    /// The job.
+    pub case: Case,
+    /// The requests for memory that it makes to the card.
+    pub requests: u64,
+    /// Runs in which one request was refused.
+    pub once: RefusalCounts,
+    /// Runs in which a request and every later one were refused.
+    pub for_good: RefusalCounts,
+    /// The runs in which the two sides differ.
+    pub differ: Vec<RefusalOutcome>,
+}
+
+/// How the runs of a job with refused requests ended.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct RefusalCounts {
+    /// The runs.
+    pub runs: u64,
+    /// Those in which the step trained on both sides.
+    pub trained: u64,
+    /// Those in which it ran out of memory on both sides.
+    pub out_of_memory: u64,
+    /// Those in which both sides agree in everything.
+    pub agree: u64,
+}
+
+/// One refused request, and what both sides made of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RefusalOutcome {
     /// The requests that the card refused.
@@ -16,40 +49,61 @@ pub struct RefusalOutcome {
 }
 
 /// Runs `case` twice for each request that it makes to the card, up to `most` of them, spread evenly: the card
-/// refuses that request alone, and then every later one as well. Passes each outcome to `on_outcome`.
+/// refuses that request alone, and then every later one as well.
 ///
 /// # Errors
 ///
 /// The child process could not be started, or the case does not train without refusals.
-pub fn refuse_each(
-    case: &Case,
-    most: u64,
-    mut on_outcome: impl FnMut(RefusalOutcome),
-) -> anyhow::Result<()> {
-    let Some(case) = case.accepted()? else {
+pub fn refuse_each(case: &Case, most: u64) -> anyhow::Result<RefusalRecord> {
+    let Some(accepted) = case.accepted()? else {
         anyhow::bail!("the network does not accept the request");
     };
-    let (_, requests) = case.measure(None)?;
+    let (run, requests) = accepted.measure(None)?;
+    if run.ended != Ended::Trained {
+        anyhow::bail!(
+            "without a refused request the step ended so: {:?}",
+            run.ended
+        );
+    }
+    let mut record = RefusalRecord {
+        date: fit_check::records::today(),
+        burn: switches(),
+        case: case.clone(),
+        requests,
+        once: RefusalCounts::default(),
+        for_good: RefusalCounts::default(),
+        differ: Vec::new(),
+    };
     let step = requests.div_ceil(most).max(1);
     for first in (1..=requests).step_by(step as usize) {
-        for count in [1, u64::MAX] {
+        for (count, counts) in [(1, &mut record.once), (u64::MAX, &mut record.for_good)] {
             let refusals = Refusals { first, count };
-            let (measured, _) = case.measure(Some(refusals))?;
-            let outcome = case.compare(&measured, Some(refusals));
-            on_outcome(RefusalOutcome { refusals, outcome });
+            let (measured, _) = accepted.measure(Some(refusals))?;
+            let outcome = accepted.compare(&measured, Some(refusals));
+            counts.add(&outcome);
+            if !outcome.agrees() {
+                record.differ.push(RefusalOutcome { refusals, outcome });
+            }
         }
     }
-    Ok(())
+    Ok(record)
 }
 
-impl RefusalOutcome {
-    /// Whether the card refused every later request as well.
-    pub fn is_for_good(&self) -> bool {
-        self.refusals.count > 1
+impl RefusalCounts {
+    fn add(&mut self, outcome: &CaseOutcome) {
+        let both = |ended| outcome.real == ended && outcome.simulated == ended;
+        self.runs += 1;
+        self.trained += u64::from(both(Ended::Trained));
+        self.out_of_memory += u64::from(both(Ended::OutOfMemory));
+        self.agree += u64::from(outcome.agrees());
     }
+}
 
-    /// Whether the real side ended in a way that `verify` can report: it trained, or it ran out of memory.
-    pub fn is_typed(&self) -> bool {
-        !matches!(self.outcome.real, Ended::Failed(_))
+impl RefusalRecord {
+    /// Whether both sides agree about every refused request, and each was made good, or else the step ran out of
+    /// memory.
+    pub fn agrees(&self) -> bool {
+        let ended = |counts: &RefusalCounts| counts.trained + counts.out_of_memory == counts.runs;
+        self.differ.is_empty() && ended(&self.once) && ended(&self.for_good)
     }
 }
