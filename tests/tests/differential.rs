@@ -1,9 +1,11 @@
 //! Random jobs: they train on a simulated card, and the estimates are those that were measured on CUDA's own
 //! runtime.
 
+use std::collections::BTreeSet;
+
 use estimator::{DeviceSpec, Runtime, Tuning};
 use fit_check::simulate_step;
-use fit_check_tests::differential::{CaseModel, CaseRecord, draw, switches};
+use fit_check_tests::differential::{CaseModel, CaseRecord, draw, small_jobs, switches};
 use model_zoo::Model;
 
 /// The cases in `data/differential.jsonl` are random networks: networks of the zoo take too long without
@@ -29,6 +31,19 @@ fn estimates_are_those_measured_on_cudas_runtime() {
     });
     let apart: Vec<_> = apart.collect();
     assert!(apart.is_empty(), "{}", apart.join("\n"));
+}
+
+#[test]
+fn every_file_of_the_zoo_has_a_small_job() {
+    let files = small_jobs().into_iter().filter_map(|case| {
+        let model = case.network.model().unwrap();
+        let job = case.request.resolve(&model).unwrap();
+        assert_eq!(model.check(&job), Ok(()), "{case:?}");
+        model.file()
+    });
+    let variants = model_zoo::variants();
+    let all: BTreeSet<_> = variants.iter().map(|variant| variant.file).collect();
+    assert_eq!(files.collect::<BTreeSet<_>>(), all);
 }
 
 /// A mistake in a random network would look like a difference between two runtimes.
