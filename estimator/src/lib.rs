@@ -66,7 +66,7 @@ pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
-pub use in_place::{LaunchMetadata, with_fewer_overwritten};
+pub use in_place::{LaunchMetadata, less_and_more, with_fewer_overwritten};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
     BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,

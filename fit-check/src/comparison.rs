@@ -3,7 +3,9 @@
 //! The file is long because the estimated and the measured side become the same `Figures` here.
 
 use estimator::record::{BufferId, Pools, Role};
-use estimator::{Analysis, Breakdown, Bytes, InPlace, LaunchMetadata, Phase, Simulated};
+use estimator::{
+    Analysis, Breakdown, Bytes, InPlace, LaunchMetadata, Phase, Simulated, less_and_more,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -158,35 +160,33 @@ impl Figures {
 
     /// Widens the ranges of this estimate, which is of the run `usual`, by runs in which burn does not overwrite some
     /// operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each. A run does
-    /// not count if the card refuses an allocation only in it, or only in `usual`.
-    ///
-    /// # Errors
-    ///
-    /// `simulate` failed.
+    /// not count if the card refuses an allocation only in it, or only in `usual`, or if it fails: burn's tuner can find
+    /// other kernels to tune in run after run.
     pub fn widen_in_place<E>(
         &mut self,
         usual: &Simulated,
         measured: &Self,
-        mut simulate: impl FnMut(InPlace) -> Result<Simulated, E>,
-    ) -> Result<(), E> {
+        simulate: impl FnMut(InPlace) -> Result<Simulated, E>,
+    ) {
         let completes = usual.outcome().is_ok();
-        let usual = LaunchMetadata::of(&usual.recording);
+        let usual = &usual.recording;
+        let usual_metadata = LaunchMetadata::of(usual);
         let mut others = LaunchMetadata::default();
-        for in_place in InPlace::SAMPLES {
-            let other = simulate(in_place)?;
-            if other.outcome().is_ok() != completes {
-                continue;
-            }
+        let runs = InPlace::SAMPLES.into_iter().flat_map(simulate);
+        for other in runs.filter(|other| other.outcome().is_ok() == completes) {
             self.widen(&Self::estimated(&other, None));
             others.add(LaunchMetadata::of(&other.recording));
-            for (phase, (count, bytes)) in self.phases.iter_mut().zip(others.beyond(&usual)) {
-                phase.widen_in_use(phase.allocations + count, phase.live_bytes + bytes);
+            let tensors = less_and_more(usual, &other.recording);
+            let metadata = others.beyond(&usual_metadata);
+            let possible = tensors.into_iter().zip(metadata);
+            for (phase, ((less, more), (count, bytes))) in self.phases.iter_mut().zip(possible) {
+                phase.widen_in_use(phase.allocations, phase.live_bytes.saturating_sub(less));
+                phase.widen_in_use(phase.allocations + count, phase.live_bytes + more + bytes);
             }
             if self.covers(measured) {
                 break;
             }
         }
-        Ok(())
     }
 
     /// Whether this estimate contains what `measured` had in use and reserved at the end of every phase, and the

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use burn::nn::LinearConfig;
+use burn::nn::conv::Conv2dConfig;
 use burn::tensor::{FloatDType, Tensor};
 use burn_cubecl::cubecl::ir::{ElemType, MemoryDeviceProperties, UIntKind};
 use burn_cubecl::cubecl::prelude::InputScalar;
@@ -57,6 +58,23 @@ fn kernels_with_matrix_units_are_known_by_their_name() {
     };
     assert!(uses_units(86));
     assert!(!uses_units(61));
+}
+
+/// A convolution reads images whose channels are last.
+#[test]
+fn kernels_that_copy_to_another_layout_are_known_by_their_name() {
+    let device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    let simulated = simulate(device, FloatDType::F32, |run: &mut Run| {
+        let device = run.device();
+        let layer = Conv2dConfig::new([16, 16], [3, 3]).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<4>::zeros([2, 16, 8, 8], &device));
+        run.end(Phase::Forward);
+        drop(output);
+    });
+    let kernels = simulated.unwrap().recording.kernels;
+    let mut names = kernels.iter();
+    assert!(names.any(|name| name.contains(upstream::LAYOUT_COPIES)));
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub fn is_unallocated(error: &str) -> bool {
 /// convolutions use too, such kernels divide their work among planes.
 pub const MATRIX_UNITS: &str = "PlanePartitioner";
 
+/// Part of the type names of kernels that copy a tensor to another layout: `cubecl-std` 0.11.3,
+/// `src/tensor/contiguous`.
+pub const LAYOUT_COPIES: &str = "contiguous::base::copy_kernel";
+
 /// The text before the missing feature in a panic about an unavailable kernel: `MatmulAvailabilityError` and
 /// similar errors of `cubek-matmul` and `cubek-attention` 0.3.1.
 const FEATURE_UNAVAILABLE: &str = "because a required feature is unavailable: ";

@@ -358,8 +358,7 @@ impl SimulatedSide {
         simulate: impl FnMut(InPlace) -> Result<Simulated, estimator::Error>,
     ) {
         if let Some((usual, figures)) = &mut self.run {
-            // If one of the runs fails, those before it count.
-            let _ = figures.widen_in_place(usual, &measured.figures, simulate);
+            figures.widen_in_place(usual, &measured.figures, simulate);
         }
     }
 
