@@ -44,10 +44,10 @@ mod estimate;
 mod in_place;
 mod job;
 mod largest_batch;
-mod may_fit;
 mod modules;
 mod parallel;
 mod queue_lag;
+mod races;
 mod replay;
 mod required;
 mod run;
@@ -66,15 +66,15 @@ pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
-pub use in_place::{LaunchMetadata, less_and_more, with_fewer_overwritten};
+pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
     BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,
     Scaling, largest_batch, largest_fit, largest_fits, max_batch,
 };
-pub use may_fit::may_fit;
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
+pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
 pub use run::{FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{

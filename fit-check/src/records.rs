@@ -95,6 +95,9 @@ pub struct LargestBatchRecord {
     pub batch: u64,
     /// How it ended.
     pub ending: RecordedOutcome,
+    /// Whether it runs out of memory in some simulated run, which was looked for if it did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_run_out: bool,
     /// The next batch, which is predicted not to fit.
     pub next: u64,
     /// How the next batch ended.
@@ -149,6 +152,7 @@ impl LargestBatchRecord {
             budget_bytes: report.budget_bytes,
             batch: largest.batch,
             ending: RecordedOutcome::of(&largest.ending),
+            may_run_out: largest.may_run_out,
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
             next_may_fit: next.may_fit,

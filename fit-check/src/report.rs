@@ -296,6 +296,8 @@ pub struct BatchRun {
     /// Whether it may fit all the same: the simulated card completes it with some queue lag, or if burn does not
     /// overwrite some operands. Such a run is looked for if the batch trained.
     pub may_fit: bool,
+    /// Whether it may run out of memory all the same, in such a run. It is looked for if the batch did.
+    pub may_run_out: bool,
     /// How it ended on the device.
     pub ending: Outcome,
 }
@@ -416,6 +418,7 @@ mod tests {
                     required_bytes: Bytes(1),
                     fits,
                     may_fit,
+                    may_run_out: !fits,
                     ending,
                 };
                 run.agrees()

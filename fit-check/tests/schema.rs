@@ -107,6 +107,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             required_bytes: Bytes(1),
             fits: true,
             may_fit: true,
+            may_run_out: false,
             ending,
         };
         let report = LimitReport {

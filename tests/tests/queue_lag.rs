@@ -1,13 +1,12 @@
-//! Holds a recording that is changed to another queue lag, or to fewer overwritten operands, against runs like that.
+//! Holds a recording that is changed to another queue lag against runs with that lag, and what races decide against
+//! CUDA's own runtime.
 
 use std::collections::BTreeSet;
 
 #[cfg(all(feature = "autotune", feature = "fusion"))]
 use estimator::Gpu;
 use estimator::record::{BufferId, Event, Recording};
-use estimator::{
-    Bytes, DeviceSpec, InPlace, Program, QueueLag, Runtime, replay, with_fewer_overwritten,
-};
+use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
 use fit_check::training_job;
 use model_zoo::{Precision, Request};
 
@@ -129,28 +128,6 @@ fn a_batch_that_trains_by_chance_does_not_fit() {
     assert!(!QueueLag::REQUIRED.iter().all(fits));
 }
 
-/// A program has as many more buffers as operands that it does not overwrite, but for the few operations that
-/// overwrite their other operand then.
-#[test]
-fn a_recording_without_overwritten_operands_has_the_buffers_of_such_a_run() {
-    for name in ["resnet-18", "dcgan", "bilstm-cnn-crf", "unet"] {
-        let variant = model_zoo::find(name).unwrap();
-        let job = Request::default().resolve(&variant).unwrap();
-        let step = training_job(&variant, &job).without_first_runs();
-        let device = DeviceSpec::unlimited(Runtime::Cuda);
-        let usual = step.simulate(2, device.clone()).unwrap();
-        let never = device.with_in_place(InPlace::Never);
-        let run = step.simulate(2, never).unwrap();
-        let buffers =
-            |recording: &Recording| recording.buffers.iter().filter(|b| !b.metadata).count();
-        let usually = buffers(&usual.recording);
-        let more = buffers(&run.recording) - usually;
-        let computed = with_fewer_overwritten(&usual.recording, || false);
-        let ratio = (buffers(&computed) - usually) as f64 / more as f64;
-        assert!((0.8..1.05).contains(&ratio), "{name}: {ratio} of {more}");
-    }
-}
-
 /// CUDA's runtime on the counting driver trained 7 samples of BERT-base with 384 tokens on an RTX 2060 in one of two runs
 /// (`docs/data/largest_batches.jsonl`). No queue lag lets them fit.
 #[test]
@@ -165,4 +142,17 @@ fn a_batch_that_trains_by_chance_may_fit() {
     assert!(step.simulate(7, card.clone()).unwrap().outcome().is_err());
     assert!(estimator::may_fit(&step, 7, &card).unwrap());
     assert!(!estimator::may_fit(&step, 8, &card).unwrap());
+}
+
+/// CUDA's runtime on the counting driver trained 8 samples of StyleGAN on a GTX 1080 Ti in seven of eight runs
+/// (`docs/data/largest_batches.jsonl`).
+#[test]
+#[cfg(all(feature = "autotune", feature = "fusion"))]
+fn a_batch_that_runs_out_of_memory_by_chance_may() {
+    let variant = model_zoo::find("stylegan").unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let card = Gpu::find("gtx-1080-ti").unwrap().spec(Runtime::Cuda);
+    assert!(step.simulate(8, card.clone()).unwrap().outcome().is_ok());
+    assert!(estimator::may_run_out(&step, 8, &card).unwrap());
 }

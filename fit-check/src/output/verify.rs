@@ -260,10 +260,11 @@ impl LimitReport {
             "batch {:<6} needs {:>10}, {}: {}",
             run.batch,
             run.required_bytes.to_string(),
-            match (run.fits, run.may_fit) {
-                (true, _) => "fits",
-                (false, true) => "may fit, as runs differ a little",
-                (false, false) => "does not fit",
+            match run.fits {
+                true if run.may_run_out => "fits, but not in every run",
+                true => "fits",
+                false if run.may_fit => "may fit, as runs differ a little",
+                false => "does not fit",
             },
             styled(style, outcome)
         )
@@ -299,6 +300,7 @@ impl Report for LimitReport {
                 run.required_bytes.into(),
                 run.fits.into(),
                 run.may_fit.into(),
+                run.may_run_out.into(),
                 run.ending.to_string().into(),
             ]
         });
@@ -309,6 +311,7 @@ impl Report for LimitReport {
                 column("required", "required_bytes"),
                 column("fits", "fits"),
                 column("may fit", "may_fit"),
+                column("may run out", "may_run_out"),
                 column("on the device", "ending"),
             ],
             rows: rows.collect(),

@@ -4,7 +4,7 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{Bytes, DeviceSpec, Proposer, largest_batch, may_fit};
+use estimator::{Bytes, DeviceSpec, Proposer, largest_batch, may_fit, may_run_out};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -45,12 +45,15 @@ pub(super) fn run(
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
     let may_fit = found.next.refused.only_with_lag()
         || next.ending == Outcome::Trained && may_fit(&program, found.next.batch, &card)?;
+    let may_run_out = matches!(largest.ending, Outcome::OutOfMemory(_))
+        && may_run_out(&program, found.batch, &card)?;
     let runs = [
         BatchRun {
             batch: found.batch,
             required_bytes: at_max.peak.required_bytes,
             fits: true,
             may_fit: true,
+            may_run_out,
             ending: largest.ending,
         },
         BatchRun {
@@ -58,6 +61,7 @@ pub(super) fn run(
             required_bytes: found.next.estimate.peak.required_bytes,
             fits: false,
             may_fit,
+            may_run_out: true,
             ending: next.ending,
         },
     ];
