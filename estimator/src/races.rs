@@ -46,35 +46,34 @@ fn some_run(
     device: &DeviceSpec,
     completes: bool,
 ) -> Result<bool, Error> {
-    let simulated_lags = match device.simulation.tuning {
+    let lagged: Vec<_> = match device.simulation.tuning {
         Tuning::Warm => {
             let run = program.simulate_unlimited(batch, device)?;
             let fits = |lag| replay_with_lag(&run.recording, device, lag).1.is_none();
             if lags(REPLAYED_LAGS).any(|lag| fits(lag) == completes) {
                 return Ok(true);
             }
-            0
+            Vec::new()
         }
         // burn's tuner may choose otherwise where the card is fuller at that moment.
-        Tuning::Cold => SIMULATED_LAGS,
+        Tuning::Cold => lags(SIMULATED_LAGS)
+            .map(|lag| device.clone().with_queue_lag(lag))
+            .collect(),
     };
-    let lagged = lags(simulated_lags).map(|lag| device.clone().with_queue_lag(lag));
     let in_place = InPlace::SAMPLES
         .into_iter()
         .chain((0..CHOICES).map(InPlace::Most))
         .map(|in_place| device.clone().with_in_place(in_place));
     // A run that fails shows nothing: with other operands burn's tuner can find more to tune in run after run.
-    Ok(lagged.chain(in_place).any(|device| {
+    Ok(lagged.into_iter().chain(in_place).any(|device| {
         let run = program.simulate(batch, device);
         run.is_ok_and(|run| run.outcome().is_ok() == completes)
     }))
 }
 
-/// The largest lag, and more that vary, `most` in all.
+/// The largest lag, and `most` that vary.
 fn lags(most: u64) -> impl Iterator<Item = QueueLag> {
-    let varying = (1..most).map(QueueLag::Varying);
     [QueueLag::Full]
         .into_iter()
-        .chain(varying)
-        .take(most as usize)
+        .chain((1..=most).map(QueueLag::Varying))
 }
