@@ -1,7 +1,9 @@
 //! burn as users run it: it fuses kernels, and tunes them at the first run.
 #![cfg(feature = "autotune")]
 
-use estimator::record::Recording;
+use std::collections::HashSet;
+
+use estimator::record::{BufferId, Event, Recording};
 use estimator::{
     DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning, replay,
 };
@@ -39,6 +41,30 @@ fn two_runs_are_the_same_to_the_byte_cold_and_warm() {
             assert_eq!(one.reserved, other.reserved, "{runtime} {tuning}");
             assert_eq!(one.first_run, other.first_run, "{runtime} {tuning}");
         }
+    }
+}
+
+/// CubeCL launches its probes of arithmetic as often as the host's clock says, and no recording depends on that. Of
+/// the buffers that no launch uses, only those of the probes of memory, of a gigabyte each, have no shape but bytes.
+#[test]
+fn no_recording_has_buffers_of_probes_of_arithmetic() {
+    for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+        let recording = run(card(runtime, Tuning::Cold)).recording;
+        let launches = recording.events.iter().filter_map(|event| match event {
+            Event::Launch(launch) => Some(launch),
+            _ => None,
+        });
+        let used: HashSet<_> = launches
+            .flat_map(|launch| [recording.reads(launch), recording.writes(launch)].concat())
+            .collect();
+        let buffers = (0..).map(BufferId).zip(&recording.buffers);
+        let probed: HashSet<_> = buffers
+            .filter(|(id, _)| !used.contains(id))
+            .filter_map(|(_, buffer)| Some(&recording.layouts[buffer.layout?.0 as usize]))
+            .filter(|layout| layout.0.iter().all(|tensor| tensor.element_bytes == 1))
+            .map(|layout| &layout.0[0].shape[..])
+            .collect();
+        assert_eq!(probed, HashSet::from([&[1 << 30][..]]), "{runtime}");
     }
 }
 

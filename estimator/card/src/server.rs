@@ -252,9 +252,11 @@ impl CardServer {
             self.not_overwritten.drop_unused();
             match call {
                 // How often CubeCL launches a probe depends on the host's clock, and the probes of arithmetic
-                // allocate for each launch, so the recording leaves that out.
+                // allocate for each launch, so the recording leaves that out. On a card that computes nothing the
+                // last of these launches is not made: its number of iterations does not fit in 32 bits.
                 Call::Allocate { memory, size }
-                    if of_probes.contains(&memory.descriptor().id.value) =>
+                    if of_probes.contains(&memory.descriptor().id.value)
+                        || self.throughput_probes.is_computing() =>
                 {
                     // Without these few bytes CubeCL tunes without the probe.
                     let _ = self.memory.allocate(memory, size, stream);
@@ -608,6 +610,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
+        self.throughput_probes.passed_by();
         self.shared.recorder().note_dropped();
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

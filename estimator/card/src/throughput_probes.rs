@@ -71,9 +71,15 @@ impl ThroughputProbes {
         throughput_probes
     }
 
-    /// Notes the launch of a kernel that is no probe.
+    /// Notes that what the last launch probed is over: the launch of a kernel that is no probe, or the cleanup that
+    /// CubeCL does after each probe.
     pub fn passed_by(&mut self) {
         self.probing = None;
+    }
+
+    /// Whether the last launch was one of a probe of arithmetic, which allocates a buffer for each launch.
+    pub fn is_computing(&self) -> bool {
+        matches!(self.probing, Some(Probed::Arithmetic | Probed::MatrixUnits))
     }
 
     /// Whether the last launch was one of a probe.
