@@ -259,7 +259,15 @@ fn plain(name: &str) -> String {
     kept.chars().filter(|c| c.is_alphanumeric()).collect()
 }
 
+/// The names nearest to `wanted`, which is [`plain`]: the class of a size without its unit, or with another one, or
+/// else cards.
 fn nearest(wanted: &str) -> Vec<String> {
+    let size = wanted.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    if let Ok(gb) = size.parse()
+        && Gpu::least_of(gb).is_some()
+    {
+        return vec![format!("{gb}GB")];
+    }
     let mut near: Vec<_> = Gpu::all()
         .iter()
         .filter_map(|gpu| {
@@ -330,5 +338,8 @@ mod tests {
             unknown.nearest.contains(&"rtx-3090".to_string()),
             "{unknown:?}"
         );
+        for size in ["24", "24 GiB", "24g"] {
+            assert_eq!(Gpu::find(size).unwrap_err().nearest, ["24GB"], "{size}");
+        }
     }
 }
