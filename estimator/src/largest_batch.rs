@@ -17,6 +17,7 @@ use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::queue_lag::refused_with_lag;
+use crate::races::may_run_out;
 use crate::record::Refusal;
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
@@ -127,6 +128,26 @@ pub fn largest_batch<P: Program>(
             refused: fit.refused,
         },
     })
+}
+
+/// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
+/// [`may_run_out`](crate::may_run_out) tries. In a training of many steps each of these runs can happen now and then.
+///
+/// # Errors
+///
+/// The step itself failed.
+pub fn largest_in_every_run(
+    program: &impl Program,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<u64, Error> {
+    let accepts = |batch| program.accepts(batch);
+    let fits = |batch| {
+        let (_, refused) = attempt(program, batch, spec)?;
+        Ok::<_, Error>(refused.is_none() && !may_run_out(program, batch, spec)?)
+    };
+    let (most, _) = gallop(batch, 1, batch + 1, accepts, fits)?;
+    Ok(most)
 }
 
 /// The largest batch that fits on a card, and the next batch, which does not. Serialized without its run.

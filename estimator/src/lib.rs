@@ -70,7 +70,7 @@ pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
     BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,
-    Scaling, largest_batch, largest_fit, largest_fits, max_batch,
+    Scaling, largest_batch, largest_fit, largest_fits, largest_in_every_run, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};

@@ -135,6 +135,10 @@ pub struct MaxBatch {
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
+    /// Also find the largest batch that fits in every run that is tried: in a training of many steps burn now and
+    /// then does not overwrite an operand, and then a step takes other memory. This takes some ten times as long
+    #[arg(long)]
+    pub every_run: bool,
     /// Whether the answer is kept.
     #[command(flatten)]
     pub caching: Caching,

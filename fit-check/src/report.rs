@@ -216,7 +216,11 @@ pub struct CardBatch {
     /// Tokens in the largest batch, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Its peak.
+    /// Samples in the largest batch that fits in every run that was tried, if that was asked for: without and with
+    /// queue lags, and where burn does not overwrite some operands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_run_batch: Option<u64>,
+    /// The peak of the largest batch.
     pub at_max: Option<Peak>,
     /// The first batch that does not fit.
     pub next: FirstRejected,
@@ -232,6 +236,7 @@ impl CardBatch {
             gpu: GpuName::new(card),
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
+            every_run_batch: None,
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
             next: FirstRejected {
                 batch: found.next.batch,

@@ -31,7 +31,7 @@ fn the_schema_is_that_of_the_types() {
 
 #[test]
 fn answers_are_what_the_schema_says() {
-    let answers: [(&str, &str); 13] = [
+    let answers: [(&str, &str); 14] = [
         ("estimate", "estimate resnet-20"),
         (
             "estimate",
@@ -48,6 +48,10 @@ fn answers_are_what_the_schema_says() {
         ),
         ("max_batch", "max-batch resnet-20 --gpu 24GB"),
         ("max_batch", "max-batch vgg-16 --memory 100MB"),
+        (
+            "max_batch",
+            "max-batch resnet-20 --memory 64MiB --every-run",
+        ),
         ("max_batch", "max-batch gpt2 --seq 64 --gpu 24GB --gpu l4"),
         (
             "table",

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-#[cfg(all(feature = "autotune", feature = "fusion"))]
-use estimator::Gpu;
 use estimator::record::{BufferId, Event, Recording};
 use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
+#[cfg(all(feature = "autotune", feature = "fusion"))]
+use estimator::{Gpu, InPlace, Proposer, largest_fit, largest_in_every_run, may_run_out};
 use fit_check::training_job;
 use model_zoo::{Precision, Request};
 
@@ -155,4 +155,25 @@ fn a_batch_that_runs_out_of_memory_by_chance_may() {
     let card = Gpu::find("gtx-1080-ti").unwrap().spec(Runtime::Cuda);
     assert!(step.simulate(8, card.clone()).unwrap().outcome().is_ok());
     assert!(estimator::may_run_out(&step, 8, &card).unwrap());
+}
+
+/// The largest batch of ResNet-18 on an RTX 2080 Ti runs out of memory where burn overwrites no operand.
+#[test]
+#[cfg(all(feature = "autotune", feature = "fusion"))]
+fn the_largest_batch_in_every_run_has_room_for_other_operands() {
+    let variant = model_zoo::find("resnet-18").unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let card = Gpu::find("rtx-2080-ti").unwrap().spec(Runtime::Cuda);
+    let proposer = Proposer::learn(&step, &card).unwrap();
+    let largest = largest_fit(&step, &proposer, &card).unwrap().batch;
+    let every_run = largest_in_every_run(&step, largest, &card).unwrap();
+    let fits = |batch, in_place| {
+        let device = card.clone().with_in_place(in_place);
+        step.simulate(batch, device).unwrap().outcome().is_ok()
+    };
+    let mut samples = InPlace::SAMPLES.into_iter();
+    assert!(!fits(largest, InPlace::Never));
+    assert!(samples.all(|in_place| fits(every_run, in_place)));
+    assert!(may_run_out(&step, every_run + 1, &card).unwrap());
 }

@@ -1,6 +1,6 @@
 //! Largest batch per card.
 
-use estimator::{Proposer, largest_batch};
+use estimator::{Proposer, largest_batch, largest_in_every_run};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS};
@@ -34,7 +34,13 @@ pub fn answer<M: Model + Sync>(
     }
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
-    let question = Question::new(format!("max-batch advise {:?}", raw.advise), request);
+    let question = Question::new(
+        format!(
+            "max-batch advise {:?} every run {}",
+            raw.advise, raw.every_run
+        ),
+        request,
+    );
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
@@ -53,7 +59,16 @@ pub fn answer<M: Model + Sync>(
     for card in &request.cards {
         progress.at(&format!("filling {}", GpuName::new(card).name));
         let found = largest_batch(&program, &proposer, &card.device)?;
-        cards.push(CardBatch::new(card, &found, request.job.input.tokens()));
+        let mut filled = CardBatch::new(card, &found, request.job.input.tokens());
+        if raw.every_run {
+            progress.at(&format!(
+                "trying other runs of batch {} on {}",
+                found.batch, filled.gpu.name
+            ));
+            let every_run = largest_in_every_run(&program, found.batch, &card.device)?;
+            filled.every_run_batch = Some(every_run);
+        }
+        cards.push(filled);
         layers = advice::trained(&found.next.estimate);
     }
     // The first card on which not one sample fits, else the first card.

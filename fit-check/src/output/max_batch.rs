@@ -57,6 +57,15 @@ fn batch_lines(card: &CardBatch) -> String {
             Limit::SingleAllocation => format!("{}, it is too large for one", card.next.refused),
         }
     );
+    let every_run = match card.every_run_batch {
+        Some(0) if card.max_batch > 0 => "no batch fits in every run that was tried".to_string(),
+        Some(batch) if batch > 0 => format!("batch {batch:<6} fits in every run that was tried"),
+        _ => return lines,
+    };
+    let _ = writeln!(
+        lines,
+        "    {every_run}, also where burn does not overwrite some operands"
+    );
     lines
 }
 
@@ -98,6 +107,7 @@ impl Report for MaxBatchReport {
                     Limit::SingleAllocation => "single allocation".into(),
                 },
                 card.max_tokens.into(),
+                card.every_run_batch.into(),
             ]
         });
         let table = Table {
@@ -116,6 +126,7 @@ impl Report for MaxBatchReport {
                 column("next required", "next_required_bytes"),
                 column("limit", "limit"),
                 column("tokens", "max_tokens"),
+                column("in every run", "every_run_batch"),
             ],
             rows: rows.collect(),
         };
