@@ -45,7 +45,9 @@ pub fn answer<M: Model + Sync>(
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
-    let progress = Progress::new(raw.output.quiet, 1 + request.cards.len() as u64);
+    let searches = if raw.every_run { 2 } else { 1 };
+    let steps = 1 + searches * request.cards.len() as u64;
+    let progress = Progress::new(raw.output.quiet, steps);
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
