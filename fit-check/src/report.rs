@@ -229,14 +229,20 @@ pub struct CardBatch {
 }
 
 impl CardBatch {
-    /// The answer for `card`, from the largest batch that was found; `tokens` are those of a sample.
-    pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
+    /// The answer for `card`, from the largest batch that was found, and the one that fits in every run if that was
+    /// asked for; `tokens` are those of a sample.
+    pub fn new(
+        card: &Card,
+        found: &LargestBatch,
+        every_run_batch: Option<u64>,
+        tokens: Option<usize>,
+    ) -> Self {
         let overhead = card.device.card.overhead;
         Self {
             gpu: GpuName::new(card),
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
-            every_run_batch: None,
+            every_run_batch,
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
             next: FirstRejected {
                 batch: found.next.batch,

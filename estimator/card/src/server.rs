@@ -276,7 +276,7 @@ impl CardServer {
                     match probe {
                         Some(probe) => self.throughput_probes.answer(&probe, &bindings.info.data),
                         None => {
-                            self.throughput_probes.passed_by();
+                            self.throughput_probes.end();
                             if self.launch_now(kernel, &bindings, skipped, stream) {
                                 suspects = Suspects::All;
                             }
@@ -610,7 +610,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.throughput_probes.passed_by();
+        self.throughput_probes.end();
         self.shared.recorder().note_dropped();
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

@@ -73,7 +73,7 @@ impl ThroughputProbes {
 
     /// Notes that what the last launch probed is over: the launch of a kernel that is no probe, or the cleanup that
     /// CubeCL does after each probe.
-    pub fn passed_by(&mut self) {
+    pub fn end(&mut self) {
         self.probing = None;
     }
 

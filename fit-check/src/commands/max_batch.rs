@@ -59,18 +59,19 @@ pub fn answer<M: Model + Sync>(
     let mut cards = Vec::with_capacity(request.cards.len());
     let mut layers = Vec::new();
     for card in &request.cards {
-        progress.at(&format!("filling {}", GpuName::new(card).name));
+        let name = GpuName::new(card).name;
+        progress.at(&format!("filling {name}"));
         let found = largest_batch(&program, &proposer, &card.device)?;
-        let mut filled = CardBatch::new(card, &found, request.job.input.tokens());
-        if raw.every_run {
-            progress.at(&format!(
-                "trying other runs of batch {} on {}",
-                found.batch, filled.gpu.name
-            ));
-            let every_run = largest_in_every_run(&program, found.batch, &card.device)?;
-            filled.every_run_batch = Some(every_run);
-        }
-        cards.push(filled);
+        let every_run = match raw.every_run {
+            true => {
+                let batch = found.batch;
+                progress.at(&format!("trying other runs of batch {batch} on {name}"));
+                Some(largest_in_every_run(&program, batch, &card.device)?)
+            }
+            false => None,
+        };
+        let tokens = request.job.input.tokens();
+        cards.push(CardBatch::new(card, &found, every_run, tokens));
         layers = advice::trained(&found.next.estimate);
     }
     // The first card on which not one sample fits, else the first card.
