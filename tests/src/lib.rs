@@ -1,3 +1,4 @@
 //! Tests of the whole; see `tests/`.
 
 pub mod differential;
+pub mod workers;

@@ -12,13 +12,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Parser, Subcommand};
 use fit_check_tests::differential::{
     Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
     small_jobs, switches,
 };
+use fit_check_tests::workers::share;
 use serde::Serialize;
 
 /// Random jobs on CUDA's own runtime with the counting driver, beside the simulated card.
@@ -33,7 +33,7 @@ struct Arguments {
     /// How many cases
     #[arg(long, default_value_t = 100)]
     cases: u64,
-    /// Cases at the same time
+    /// Cases at the same time, or runs of a case whose requests are refused
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// Run every case without fusion
@@ -117,7 +117,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Runs the cases that are drawn.
 fn run_drawn(arguments: &Arguments) -> anyhow::Result<Summary> {
-    let next = AtomicU64::new(arguments.first);
     let end = arguments.first + arguments.cases;
     let summary = Mutex::new(Summary {
         date: fit_check::records::today(),
@@ -126,21 +125,8 @@ fn run_drawn(arguments: &Arguments) -> anyhow::Result<Summary> {
         numbers: (arguments.first, end),
         ..Summary::default()
     });
-    std::thread::scope(|scope| {
-        let worker = || -> anyhow::Result<()> {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= end {
-                    return Ok(());
-                }
-                run_one(arguments, number, &summary)?;
-            }
-        };
-        let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(worker)).collect();
-        let ended = workers.into_iter().map(|worker| worker.join());
-        ended
-            .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<anyhow::Result<Vec<()>>>()
+    share(arguments.jobs, arguments.first..end, |number| {
+        run_one(arguments, number, &summary)
     })?;
     Ok(summary.into_inner()?)
 }
@@ -264,7 +250,7 @@ fn refuse(
     let mut agree = true;
     for mut case in cases {
         case.fused &= !arguments.unfused;
-        let record = refuse_each(&case, most)?;
+        let record = refuse_each(&case, most, arguments.jobs)?;
         println!("{}", case.network.text());
         for (how, counts) in [("once", record.once), ("for good", record.for_good)] {
             println!(

@@ -1,11 +1,14 @@
 //! Every allocation of a step refused: on CUDA's own runtime, and on the simulated card.
 
+use std::sync::Mutex;
+
 use estimator::Refusals;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::outcome::{CaseOutcome, Ended};
 use super::record::switches;
+use crate::workers::share;
 
 /// What became of a job whose requests for memory were refused, one at a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,12 +52,12 @@ pub struct RefusalOutcome {
 }
 
 /// Runs `case` twice for each request that it makes to the card, up to `most` of them, spread evenly: the card
-/// refuses that request alone, and then every later one as well.
+/// refuses that request alone, and then every later one as well. `workers` runs are made at once.
 ///
 /// # Errors
 ///
 /// The child process could not be started, or the case does not train without refusals.
-pub fn refuse_each(case: &Case, most: u64) -> anyhow::Result<RefusalRecord> {
+pub fn refuse_each(case: &Case, most: u64, workers: usize) -> anyhow::Result<RefusalRecord> {
     let Some(accepted) = case.accepted()? else {
         anyhow::bail!("the network does not accept the request");
     };
@@ -65,7 +68,7 @@ pub fn refuse_each(case: &Case, most: u64) -> anyhow::Result<RefusalRecord> {
             run.ended
         );
     }
-    let mut record = RefusalRecord {
+    let record = Mutex::new(RefusalRecord {
         date: fit_check::records::today(),
         burn: switches(),
         case: case.clone(),
@@ -73,21 +76,32 @@ pub fn refuse_each(case: &Case, most: u64) -> anyhow::Result<RefusalRecord> {
         once: RefusalCounts::default(),
         for_good: RefusalCounts::default(),
         differ: Vec::new(),
-    };
+    });
     let step = requests.div_ceil(most).max(1);
-    for first in (1..=requests).step_by(step as usize) {
-        for (count, counts) in [(1, &mut record.once), (u64::MAX, &mut record.for_good)] {
-            let refusals = Refusals { first, count };
-            let (measured, _) = accepted.measure(Some(refusals))?;
-            let outcome = accepted.compare(&measured, Some(refusals));
-            counts.add(&outcome);
-            if !outcome.agrees() {
-                record.differ.push(RefusalOutcome { refusals, outcome });
-            }
-        }
-    }
+    let refused = (1..=requests).step_by(step as usize);
+    let refusals =
+        refused.flat_map(|first| [ONCE, FOR_GOOD].map(|count| Refusals { first, count }));
+    share(workers, refusals, |refusals| {
+        let (measured, _) = accepted.measure(Some(refusals))?;
+        let outcome = accepted.compare(&measured, Some(refusals));
+        record
+            .lock()
+            .expect("no worker panics with it")
+            .add(refusals, outcome);
+        Ok(())
+    })?;
+    let mut record = record.into_inner()?;
+    record
+        .differ
+        .sort_by_key(|run| (run.refusals.first, run.refusals.count));
     Ok(record)
 }
+
+/// The number of requests that a card refuses, which refuses one of them.
+const ONCE: u64 = 1;
+
+/// The number of requests that a card refuses, which refuses every later one too.
+const FOR_GOOD: u64 = u64::MAX;
 
 impl RefusalCounts {
     fn add(&mut self, outcome: &CaseOutcome) {
@@ -100,6 +114,17 @@ impl RefusalCounts {
 }
 
 impl RefusalRecord {
+    fn add(&mut self, refusals: Refusals, outcome: CaseOutcome) {
+        let counts = match refusals.count {
+            ONCE => &mut self.once,
+            _ => &mut self.for_good,
+        };
+        counts.add(&outcome);
+        if !outcome.agrees() {
+            self.differ.push(RefusalOutcome { refusals, outcome });
+        }
+    }
+
     /// Whether both sides agree about every refused request, and each was made good, or else the step ran out of
     /// memory.
     pub fn agrees(&self) -> bool {
