@@ -60,6 +60,9 @@ pub struct LargestBatch {
     pub next: FirstRejected,
     /// What prevents a larger batch.
     pub limit: Limit,
+    /// The batch before `batch`, if it does not fit although `batch` does: with another batch the pools have pages of
+    /// another size.
+    pub smaller_refused: Option<u64>,
 }
 
 /// Finds the largest batch of `step` that fits on `device`, whose memory must be limited, and how much memory
@@ -118,6 +121,14 @@ pub fn largest_batch<P: Program>(
     let fit = fit(&program, proposer, spec)?;
     let next = program.simulate_unlimited(fit.next, spec)?;
     let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
+    let smaller = (1..fit.batch).rev().find(|batch| program.accepts(*batch));
+    let smaller_refused = match smaller {
+        Some(batch) if proposer.predicts_refusal(batch, spec) => {
+            let (_, refused) = program.attempt(batch, spec)?;
+            refused.map(|_| batch)
+        }
+        _ => None,
+    };
     Ok(LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
@@ -127,6 +138,7 @@ pub fn largest_batch<P: Program>(
             estimate: next.estimate()?,
             refused: fit.refused,
         },
+        smaller_refused,
     })
 }
 
@@ -209,10 +221,16 @@ fn fit_near<P: Program>(
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
     let proposed = proposer.proposed(program, guess, spec)?;
+    let accepts = |batch| program.accepts(batch);
+    // Where it does not fit, replays find a smaller one sooner than runs.
+    let proposed = match accepts(proposed) && program.attempt(proposed, spec)?.1.is_some() {
+        true => proposer.with_each_lag(proposed, spec),
+        false => proposed,
+    };
     let mut at_max = None;
     let mut refused = None;
     let fits = |batch: u64| {
-        let (run, refusal) = attempt(program, batch, spec)?;
+        let (run, refusal) = program.attempt(batch, spec)?;
         let fits = refusal.is_none();
         match fits {
             true => at_max = Some(run),
@@ -221,7 +239,6 @@ fn fit_near<P: Program>(
         Ok::<_, Error>(fits)
     };
     // The proposal is nearly always the answer, so the search begins there and goes outwards.
-    let accepts = |batch| program.accepts(batch);
     let (most, least) = gallop(proposed, 1, MAX_BATCH, accepts, fits)?;
     Ok(LargestFit {
         batch: most,
@@ -235,6 +252,8 @@ fn fit_near<P: Program>(
 struct Remembering<'a, P> {
     program: &'a P,
     latest: RefCell<VecDeque<(u64, Simulated)>>,
+    /// What each device refused of each batch.
+    refused: RefCell<Vec<(u64, DeviceSpec, Option<OutOfMemory>)>>,
 }
 
 /// How many runs are remembered: those of two batches, with and without a limit.
@@ -245,7 +264,27 @@ impl<'a, P> Remembering<'a, P> {
         Self {
             program,
             latest: RefCell::default(),
+            refused: RefCell::default(),
         }
+    }
+}
+
+impl<P: Program> Remembering<'_, P> {
+    /// As [`attempt`].
+    fn attempt(
+        &self,
+        batch: u64,
+        spec: &DeviceSpec,
+    ) -> Result<(Simulated, Option<OutOfMemory>), Error> {
+        let same = |(of, on, _): &&(u64, DeviceSpec, _)| *of == batch && on == spec;
+        let known = self.refused.borrow().iter().find(same).cloned();
+        if let Some((.., refused)) = known {
+            return Ok((self.simulate(batch, spec.clone())?, refused));
+        }
+        let (run, refused) = attempt(self, batch, spec)?;
+        let known = (batch, spec.clone(), refused.clone());
+        self.refused.borrow_mut().push(known);
+        Ok((run, refused))
     }
 }
 

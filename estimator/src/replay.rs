@@ -54,13 +54,18 @@ pub fn replay(
 }
 
 /// The memory that a card like `spec` has after a replay of `recording`, if it begins with `start` and grows
-/// by what an allocation lacks each time that it cannot make room for one.
-pub(crate) fn replay_growing(spec: &DeviceSpec, recording: &Recording, start: Bytes) -> Bytes {
+/// by what an allocation lacks each time that it cannot make room for one; `bytes` is the size of each buffer.
+pub(crate) fn replay_growing(
+    spec: &DeviceSpec,
+    recording: &Recording,
+    bytes: impl Fn(BufferId) -> Bytes,
+    start: Bytes,
+) -> Bytes {
     let mut replay = Replay::new(spec, recording);
     replay.budget.extend(start.0);
     replay.grows = true;
     // If a single allocation is too large for the card, the memory until then is the result.
-    let _ = replay.run(recording, |buffer| recording.buffer(buffer).bytes);
+    let _ = replay.run(recording, bytes);
     Bytes(replay.budget.capacity())
 }
 

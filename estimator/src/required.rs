@@ -21,7 +21,7 @@ pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
     let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
     // A replay on a growing card usually ends with the answer, so the search begins there.
     let roomy = card(mib(simulated.reserved).max(1));
-    let guess = mib(replay_growing(&roomy, recording, live));
+    let guess = mib(replay_growing(&roomy, recording, bytes, live));
     // The answer is never below the bytes in use.
     let enough = least(live.0 / MIB, guess, |mib| {
         replay(&card(mib), recording, bytes).wanted.map(self::mib)

@@ -99,6 +99,10 @@ pub struct Estimate {
     /// The files of plots.
     #[command(flatten)]
     pub plots: PlotFiles,
+    /// Also say whether the step fits in every run that is tried: in a training of many steps burn now and then does
+    /// not overwrite an operand, and then a step takes other memory. This takes some forty times as long
+    #[arg(long)]
+    pub every_run: bool,
     /// Simulate changes that would make the job fit: always, never, auto (if it does not fit, say how to ask
     /// for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]

@@ -71,6 +71,10 @@ pub struct Verdict {
     /// to spare, or if the step does not fit without lag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_fits: Option<bool>,
+    /// Whether the step fits in every run that was tried ([`estimator::may_run_out`]); none unless the user asked for
+    /// it and the step fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_run_fits: Option<bool>,
 }
 
 impl Verdict {
@@ -83,6 +87,7 @@ impl Verdict {
             reason: verdict.refused.as_ref().map(ToString::to_string),
             first_run_fits: verdict.first_run_fits,
             lag_fits: verdict.lag_fits,
+            every_run_fits: None,
         }
     }
 }
@@ -179,9 +184,10 @@ impl EstimateReport {
         }
     }
 
-    /// Whether the step fits on every named card.
+    /// Whether the step fits on every named card; in every run that was tried, if the user asked for it.
     pub fn fits(&self) -> bool {
-        self.verdicts().iter().all(|verdict| verdict.fits)
+        let fits = |verdict: &Verdict| verdict.fits && verdict.every_run_fits != Some(false);
+        self.verdicts().iter().all(fits)
     }
 }
 
@@ -220,6 +226,10 @@ pub struct CardBatch {
     /// queue lags, and where burn does not overwrite some operands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_run_batch: Option<u64>,
+    /// Samples in the batch before the largest, if that does not fit although the largest does: with another batch the
+    /// pools have pages of another size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smaller_refused: Option<u64>,
     /// The peak of the largest batch.
     pub at_max: Option<Peak>,
     /// The first batch that does not fit.
@@ -243,6 +253,7 @@ impl CardBatch {
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
             every_run_batch,
+            smaller_refused: found.smaller_refused,
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
             next: FirstRejected {
                 batch: found.next.batch,

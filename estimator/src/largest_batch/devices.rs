@@ -238,6 +238,7 @@ impl<'a, P: Program> Group<'a, P> {
             return (found, Method::Simulation);
         };
         let predicted = predictor.predicted(device, validation.share);
+        let predicted = predictor.with_each_lag(predicted, device);
         let covered = validation.covers(predictor, &predicted);
         let refused = covered.then(|| predictor.refused(&predicted, device));
         match refused.flatten() {

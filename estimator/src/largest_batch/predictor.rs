@@ -10,8 +10,8 @@ use super::search::{MAX_PROBES, gallop, stride, strided};
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::{Lagged, out_of_memory, resized};
-use crate::record::{Failure, Recording};
-use crate::replay::replay;
+use crate::record::{BufferId, Failure, Recording};
+use crate::replay::{replay, replay_growing};
 use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
@@ -25,6 +25,9 @@ pub(super) struct Predictor<'a, P> {
     one: OnceLock<Option<Recording>>,
     /// The calls of `scaling`, and of the step with one sample, with queue lag.
     lagged: [Lagged; 2],
+    /// No lag or a full queue: the one with which the step needs more memory on a card that is nearly full. Found by
+    /// the first [`start`](Self::start).
+    most_demanding: OnceLock<QueueLag>,
     /// What was replayed: for each card the batches, and the allocations that it refused.
     replayed: Mutex<Vec<(DeviceSpec, Refused)>>,
 }
@@ -51,6 +54,7 @@ impl<'a, P: Program> Predictor<'a, P> {
             unlimited,
             one: OnceLock::new(),
             lagged: Default::default(),
+            most_demanding: OnceLock::new(),
             replayed: Mutex::default(),
         }
     }
@@ -60,26 +64,20 @@ impl<'a, P: Program> Predictor<'a, P> {
         &self.scaling
     }
 
-    /// Predicts the largest batch that the program accepts and that completes on a card like `spec`, whose
-    /// memory must be limited, without queue lag and with each of [`QueueLag::REQUIRED`], and the next batch. The
-    /// predictor replays the recorded calls on such a card. The prediction is right if a step with that many
-    /// samples makes these calls; see [`Scaling::matches`].
+    /// Predicts the largest batch that the program accepts and that completes on a card like `spec`, whose memory must
+    /// be limited, with the [most demanding](Self::most_demanding) queue lag, and the next batch. The predictor replays the
+    /// recorded calls on such a card. The prediction is right if a step with that many samples makes these calls; see
+    /// [`Scaling::matches`].
     ///
     /// The search takes fewer replays with the [share](Scaling::share) of another card.
     pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
-        let Prediction { batch, next } = self.predicted_without_lag(spec, share);
-        let (batch, next) = self.with_room_for_a_queue(batch, next, spec);
-        Prediction { batch, next }
-    }
-
-    fn predicted_without_lag(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
         let accepts = |batch| self.program.accepts(batch);
         let bound = self.scaling.bound(spec);
-        let (start, reach) = match share {
-            Some(share) => ((bound as f64 * share).round() as u64, 1),
-            None => (bound - bound / 32, bound / 32),
+        let start = match share {
+            Some(share) => (bound as f64 * share).round() as u64,
+            None => self.start(bound, spec),
         };
-        let fits = |batch| self.refusal(batch, spec).is_none();
+        let fits = |batch| self.fits_with_demanding_lag(batch, spec);
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
         let larger = |than| {
@@ -87,20 +85,22 @@ impl<'a, P: Program> Predictor<'a, P> {
             candidates.find(|batch| accepts(*batch) && fits(*batch))
         };
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
-        let (mut batch, mut next) = match larger(start) {
+        let above_start = larger(start);
+        let (mut batch, mut next) = match above_start {
             Some(larger) => near(larger, stride(start + 1, above, MAX_PROBES)),
-            None => near(start, reach.max(1)),
+            None => near(start, 1),
         };
         // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
-        while let Some(larger) = larger(next) {
+        let tried = above_start.is_none() && start < next;
+        while !tried && let Some(larger) = larger(next) {
             (batch, next) = near(larger, 1);
         }
         Prediction { batch, next }
     }
 
-    /// `batch` and `next` if `batch`, which fits on a card like `spec` without queue lag, also fits with it; else
-    /// smaller ones of which that is true.
-    fn with_room_for_a_queue(&self, batch: u64, next: u64, spec: &DeviceSpec) -> (u64, u64) {
+    /// `prediction` if its batch fits on a card like `spec` without queue lag and with each of [`QueueLag::REQUIRED`];
+    /// else smaller batches of which that is true.
+    pub fn with_each_lag(&self, prediction: Prediction, spec: &DeviceSpec) -> Prediction {
         // With the lag that one batch does not fit with, others hardly fit either.
         let latest = Cell::new(QueueLag::None);
         let fits = |batch| {
@@ -108,20 +108,53 @@ impl<'a, P: Program> Predictor<'a, P> {
             latest.set(refused.map_or(latest.get(), |(_, lag)| lag));
             refused.is_none()
         };
-        match batch == 0 || fits(batch) {
-            true => (batch, next),
-            false => self.near(batch, 1, next, fits),
+        if prediction.batch == 0 || fits(prediction.batch) {
+            return prediction;
         }
+        let (batch, next) = self.near(prediction.batch, 1, prediction.next, fits);
+        Prediction { batch, next }
     }
 
     /// A batch that completes on a card like `spec` while the next does not, by replays: mostly what
     /// [`predicted`](Self::predicted) returns, which also looks whether a larger batch completes.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
         let bound = self.scaling.bound(spec);
-        let fits = |batch| self.refusal(batch, spec).is_none();
-        let reach = (bound / 32).max(1);
-        let (batch, next) = self.near(bound - bound / 32, reach, bound + 1, fits);
-        self.with_room_for_a_queue(batch, next, spec).0
+        let start = self.start(bound, spec);
+        let fits = |batch| self.fits_with_demanding_lag(batch, spec);
+        self.near(start, 1, bound + 1, fits).0
+    }
+
+    /// Whether the step with `batch` samples fits on a card like `spec` with the [most demanding](Self::most_demanding)
+    /// queue lag, or without one as long as that is not known.
+    pub fn fits_with_demanding_lag(&self, batch: u64, spec: &DeviceSpec) -> bool {
+        let lag = self.most_demanding.get().copied().unwrap_or(QueueLag::None);
+        let spec = spec.clone().with_queue_lag(lag);
+        self.refusal(batch, &spec).is_none()
+    }
+
+    /// Where to begin the search for the largest batch on a card like `spec`, where the buffers of no more than
+    /// `bound` samples have room. The memory with which that many samples fit is taken to grow with the batch.
+    fn start(&self, bound: u64, spec: &DeviceSpec) -> u64 {
+        let Some(available) = spec.available().filter(|_| bound > 0) else {
+            return bound;
+        };
+        let needed = |lag: QueueLag| {
+            let (recording, sizes) = self.step(bound, lag);
+            let bytes = |buffer: BufferId| sizes[buffer.0 as usize];
+            (replay_growing(spec, recording, bytes, available), lag)
+        };
+        let (needed, lag) = match self.most_demanding.get() {
+            Some(lag) => needed(*lag),
+            None => {
+                let (none, full) = (needed(QueueLag::None), needed(QueueLag::Full));
+                if full.0 > none.0 { full } else { none }
+            }
+        };
+        self.most_demanding.get_or_init(|| lag);
+        let fixed = self.scaling.peak(0);
+        let [available, needed] = [available, needed].map(|bytes| bytes.0.saturating_sub(fixed));
+        let start = u128::from(bound) * u128::from(available) / u128::from(needed.max(1));
+        (start as u64).min(bound)
     }
 
     /// A batch that `fits` while the next does not, searched from `start` outwards, first by `reach`, below `above`.

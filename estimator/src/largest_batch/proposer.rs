@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::predictor::Predictor;
+use super::Remembering;
+use super::predictor::{Prediction, Predictor};
 use super::scaling::Scaling;
 use super::search::MAX_BATCH;
-use super::{Remembering, attempt};
 use crate::analysis::Timeline;
 use crate::card::DeviceSpec;
 use crate::job::Program;
@@ -69,6 +69,24 @@ impl<'a, P: Program> Proposer<'a, P> {
         }
     }
 
+    /// `batch`, which was proposed for a device like `spec`, or a smaller one that also fits with each lag of
+    /// [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED), by replays.
+    pub(super) fn with_each_lag(&self, batch: u64, spec: &DeviceSpec) -> u64 {
+        let next = batch + 1;
+        let prediction = Prediction { batch, next };
+        let predictor = self.predictor.as_ref();
+        predictor.map_or(batch, |predictor| {
+            predictor.with_each_lag(prediction, spec).batch
+        })
+    }
+
+    /// Whether a device like `spec` refuses an allocation of the step with `batch` samples, by a replay.
+    pub(super) fn predicts_refusal(&self, batch: u64, spec: &DeviceSpec) -> bool {
+        let predictor = self.predictor.as_ref();
+        let predictor = predictor.filter(|predictor| predictor.knows(batch));
+        predictor.is_some_and(|predictor| !predictor.fits_with_demanding_lag(batch, spec))
+    }
+
     /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the
     /// predictor predicts, if the step makes the calls near `guess` that it predicts, or if the next batch does not
     /// fit; else what two batches near `guess` predict.
@@ -95,7 +113,7 @@ impl<'a, P: Program> Proposer<'a, P> {
         }
         let run = program.simulate(guess, spec.clone())?.recording;
         let fits = run.failure.is_none();
-        let is_last = || Ok::<_, Error>(attempt(program, guess + 1, spec)?.1.is_some());
+        let is_last = || Ok::<_, Error>(program.attempt(guess + 1, spec)?.1.is_some());
         if let Some(predictor) = predictor
             && fits
             && (predictor.scaling().matches(guess, &run)

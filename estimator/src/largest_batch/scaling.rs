@@ -221,7 +221,7 @@ impl Scaling {
     }
 
     /// The most bytes in use at once with `batch` samples.
-    fn peak(&self, batch: u64) -> u64 {
+    pub(super) fn peak(&self, batch: u64) -> u64 {
         let sizes = self.sizes(batch);
         let mut live = 0u64;
         let mut peak = 0;

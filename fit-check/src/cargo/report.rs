@@ -168,6 +168,7 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
         reason,
         first_run_fits: None,
         lag_fits: None,
+        every_run_fits: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Choice, DeviceSpec, Estimate, KernelPreference, Program, verdict};
+use estimator::{Choice, DeviceSpec, Estimate, KernelPreference, Program, may_run_out, verdict};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
@@ -41,7 +41,7 @@ pub fn answer<M: Model + Sync>(
     raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
 ) -> anyhow::Result<u8> {
-    check(raw)?;
+    check(raw, request)?;
     // Answers with plots are not kept, since a plot shows every allocation.
     let cache = match raw.plots.any() {
         true => Cache::none(),
@@ -49,8 +49,8 @@ pub fn answer<M: Model + Sync>(
     };
     let question = Question::new(
         format!(
-            "estimate layers {} kernels {} advise {:?}",
-            raw.layers, raw.kernels, raw.advise
+            "estimate layers {} kernels {} advise {:?} every run {}",
+            raw.layers, raw.kernels, raw.advise, raw.every_run
         ),
         request,
     );
@@ -66,9 +66,14 @@ pub fn answer<M: Model + Sync>(
 }
 
 /// Refuses options that do not go together, before anything is simulated.
-fn check(raw: &cli::Estimate) -> anyhow::Result<()> {
+fn check<M: Model>(raw: &cli::Estimate, request: &ResolvedRequest<M>) -> anyhow::Result<()> {
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
+    if raw.every_run && request.cards.is_empty() {
+        return Err(
+            UserError::no_card("--every-run needs a card that the job is to fit on").into(),
+        );
+    }
     if raw.kernels && !cfg!(feature = "autotune") {
         return Err(
             UserError::new("this fit-check is built without burn's autotune")
@@ -87,7 +92,9 @@ fn simulate<M: Model + Sync>(
     if raw.kernels {
         estimator::listen();
     }
-    let progress = Progress::new(raw.output.quiet, 1 + request.cards.len() as u64);
+    let runs_per_card = if raw.every_run { 2 } else { 1 };
+    let steps = 1 + runs_per_card * request.cards.len() as u64;
+    let progress = Progress::new(raw.output.quiet, steps);
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
@@ -101,7 +108,7 @@ fn simulate<M: Model + Sync>(
         true => Some(range(&program, batch, &device)?),
         false => None,
     };
-    let verdicts = verdicts(request, &program, &estimate, &progress)?;
+    let verdicts = verdicts(raw, request, &program, &estimate, &progress)?;
     let refused = verdicts.iter().position(|verdict| !verdict.fits);
     let trained = advice::trained(&estimate);
     let layers_unfused = raw.layers && cfg!(feature = "fusion");
@@ -142,6 +149,7 @@ fn simulate<M: Model + Sync>(
 
 /// Whether the step fits on each of the cards of `request`; `estimate` is the one for a card without a limit.
 fn verdicts<M: Model + Sync>(
+    raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
     program: &impl Program,
     estimate: &Estimate,
@@ -150,9 +158,15 @@ fn verdicts<M: Model + Sync>(
     let batch = request.job.batch as u64;
     let cards = request.cards.iter();
     let verdicts = cards.map(|card| {
-        progress.at(&format!("training it on {}", GpuName::new(card).name));
-        let verdict = verdict(program, batch, &card.device, estimate)?;
-        Ok(Verdict::new(card, &verdict))
+        let name = GpuName::new(card).name;
+        progress.at(&format!("training it on {name}"));
+        let mut verdict = Verdict::new(card, &verdict(program, batch, &card.device, estimate)?);
+        if raw.every_run && verdict.fits {
+            progress.at(&format!("trying other runs on {name}"));
+            let runs_out = may_run_out(program, batch, &card.device)?;
+            verdict.every_run_fits = Some(!runs_out);
+        }
+        Ok(verdict)
     });
     verdicts.collect()
 }

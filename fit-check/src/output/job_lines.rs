@@ -75,13 +75,17 @@ fn difference(bytes: i64) -> String {
 pub(crate) fn verdict_line(verdict: &Verdict) -> String {
     let name = &verdict.gpu.name;
     let line = fits_line(verdict, name);
-    match verdict.lag_fits {
-        Some(false) => format!(
-            "{line}\n  {}: where the device's thread is behind the program, the pools take more pages, and it does not fit",
-            styled(BAD, "close")
-        ),
-        _ => line,
-    }
+    let close = match (verdict.lag_fits, verdict.every_run_fits) {
+        (Some(false), _) => {
+            "where the device's thread is behind the program, the pools take more pages, and it does not fit"
+        }
+        (_, Some(false)) => {
+            "in one of the runs that were tried it does not fit, since burn does not overwrite some operands or the device's thread is behind; a long training meets such runs"
+        }
+        (_, Some(true)) => return format!("{line}, in every run that was tried"),
+        (_, None) => return line,
+    };
+    format!("{line}\n  {}: {close}", styled(BAD, "close"))
 }
 
 fn fits_line(verdict: &Verdict, name: &str) -> String {

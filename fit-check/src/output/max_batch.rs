@@ -57,6 +57,12 @@ fn batch_lines(card: &CardBatch) -> String {
             Limit::SingleAllocation => format!("{}, it is too large for one", card.next.refused),
         }
     );
+    if let Some(smaller) = card.smaller_refused {
+        let _ = writeln!(
+            lines,
+            "    batch {smaller:<6} does not fit, although it is smaller: look at the one that you choose with `estimate`"
+        );
+    }
     let every_run = match card.every_run_batch {
         Some(0) if card.max_batch > 0 => "no batch fits in every run that was tried".to_string(),
         Some(batch) if batch > 0 => format!("batch {batch:<6} fits in every run that was tried"),
@@ -80,7 +86,12 @@ impl Report for MaxBatchReport {
             true => "both batches were run on a simulated card of this size",
             false => "every batch that is named was run on a simulated card of that size",
         };
-        for line in [&*assumptions(&self.asked), ran] {
+        let may_ask = |card: &CardBatch| card.max_batch > 0 && card.every_run_batch.is_none();
+        let others = match self.cards.iter().any(may_ask) {
+            true => "; a long training meets other runs: --every-run tries some",
+            false => "",
+        };
+        for line in [assumptions(&self.asked), format!("{ran}{others}")] {
             let _ = writeln!(page, "  {}", styled(FAINT, line));
         }
         page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
@@ -108,6 +119,7 @@ impl Report for MaxBatchReport {
                 },
                 card.max_tokens.into(),
                 card.every_run_batch.into(),
+                card.smaller_refused.into(),
             ]
         });
         let table = Table {
@@ -127,6 +139,7 @@ impl Report for MaxBatchReport {
                 column("limit", "limit"),
                 column("tokens", "max_tokens"),
                 column("in every run", "every_run_batch"),
+                column("smaller, refused", "smaller_refused"),
             ],
             rows: rows.collect(),
         };
