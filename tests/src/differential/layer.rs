@@ -281,6 +281,12 @@ fn strided(side: usize, stride: usize) -> usize {
     side.div_ceil(stride)
 }
 
+/// Padding with which a window of this size leaves an image as large as it was.
+fn padded(kernel: usize) -> PaddingConfig2d {
+    let side = kernel / 2;
+    PaddingConfig2d::Explicit(side, side, side, side)
+}
+
 fn activation(function: u8) -> ActivationConfig {
     match function {
         0 => ActivationConfig::Relu,
@@ -307,16 +313,17 @@ impl LayerSpec {
         }
     }
 
-    fn init_for_image(
+    fn init_for_image(&self, image: [usize; 3], device: &Device) -> Option<(Layer, Shape)> {
+        self.init_convolution(image, device)
+            .or_else(|| self.init_resampling(image))
+            .or_else(|| self.init_for_any_image(image, device))
+    }
+
+    fn init_convolution(
         &self,
         [channels, height, width]: [usize; 3],
         device: &Device,
     ) -> Option<(Layer, Shape)> {
-        let unchanged = Shape::Image([channels, height, width]);
-        let padded = |kernel: usize| {
-            let side = kernel / 2;
-            PaddingConfig2d::Explicit(side, side, side, side)
-        };
         Some(match *self {
             Self::Conv {
                 channels: out,
@@ -377,6 +384,13 @@ impl LayerSpec {
                 };
                 (Layer::Deform(deform), Shape::Image([out, height, width]))
             }
+            _ => return None,
+        })
+    }
+
+    /// Pooling and interpolation.
+    fn init_resampling(&self, [channels, height, width]: [usize; 3]) -> Option<(Layer, Shape)> {
+        Some(match *self {
             Self::MaxPool { kernel, stride } | Self::AvgPool { kernel, stride } => {
                 if height.min(width) < kernel {
                     return None;
@@ -418,6 +432,18 @@ impl LayerSpec {
                 let shape = [channels, side, side];
                 (Layer::Interpolate(interpolate), Shape::Image(shape))
             }
+            _ => return None,
+        })
+    }
+
+    /// Layers that keep every value in its place.
+    fn init_for_any_image(
+        &self,
+        [channels, height, width]: [usize; 3],
+        device: &Device,
+    ) -> Option<(Layer, Shape)> {
+        let unchanged = Shape::Image([channels, height, width]);
+        Some(match *self {
             Self::BatchNorm => {
                 let norm = BatchNormConfig::new(channels).init(device);
                 (Layer::BatchNorm(norm), unchanged)
