@@ -100,7 +100,7 @@ pub struct Estimate {
     #[command(flatten)]
     pub plots: PlotFiles,
     /// Also say whether the step fits in every run that is tried: in a training of many steps burn now and then does
-    /// not overwrite an operand, and then a step takes other memory. This takes some forty times as long
+    /// not overwrite an operand, and then a step takes other memory. This takes some ten times as long
     #[arg(long)]
     pub every_run: bool,
     /// Simulate changes that would make the job fit: always, never, auto (if it does not fit, say how to ask
