@@ -221,7 +221,7 @@ fn fit_near<P: Program>(
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
     let proposed = proposer.proposed(program, guess, spec)?;
-    let accepts = |batch| program.accepts(batch);
+    let accepts = |batch| batch > 0 && program.accepts(batch);
     // Where it does not fit, replays find a smaller one sooner than runs.
     let proposed = match accepts(proposed) && program.attempt(proposed, spec)?.1.is_some() {
         true => proposer.with_each_lag(proposed, spec),

@@ -68,15 +68,23 @@ proptest! {
     }
 }
 
+/// A step cannot be run without samples, so none is.
 #[test]
 fn not_even_one_sample() {
-    let (variant, job) = variant_and_job("resnet-50", Precision::Fp32, 224);
-    let step = training_job(&variant, &job);
+    let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+        assert!(samples > 0);
+        let weights = Tensor::<1>::zeros([200 << 18], &run.device());
+        run.end(Phase::Forward);
+        drop(weights);
+    });
     let spec = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::mib(100), Bytes::ZERO);
-    let found = largest_batch(&step, &Proposer::without_knowledge(), &spec).unwrap();
-    assert_eq!(found.batch, 0);
-    assert_eq!(found.at_max, None);
-    assert_eq!(found.next.batch, 1);
+    let learned = Proposer::learn(&step, &spec).unwrap();
+    for proposer in [learned, Proposer::without_knowledge()] {
+        let found = largest_batch(&step, &proposer, &spec).unwrap();
+        assert_eq!(found.batch, 0);
+        assert_eq!(found.at_max, None);
+        assert_eq!(found.next.batch, 1);
+    }
 }
 
 /// The first feature map of ResNet-50 at 1024x1024 has 64 x 512 x 512 values, 64 MiB per sample. With a
