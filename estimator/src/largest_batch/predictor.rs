@@ -80,9 +80,11 @@ impl<'a, P: Program> Predictor<'a, P> {
         let fits = |batch| self.fits_with_demanding_lag(batch, spec);
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
-        let larger = |than| {
-            let mut candidates = strided(than + 1, above, MAX_PROBES);
-            candidates.find(|batch| accepts(*batch) && fits(*batch))
+        let fits_and_accepted = |batch: &u64| accepts(*batch) && fits(*batch);
+        let larger = |than| strided(than + 1, above, MAX_PROBES).find(fits_and_accepted);
+        let slightly_larger = |than| {
+            let end = above.min(than + 1 + self.scaling.near_probes());
+            (than + 1..end).rev().find(fits_and_accepted)
         };
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let above_start = larger(start);
@@ -92,8 +94,12 @@ impl<'a, P: Program> Predictor<'a, P> {
         };
         // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
         let tried = above_start.is_none() && start < next;
-        while !tried && let Some(larger) = larger(next) {
-            (batch, next) = near(larger, 1);
+        let more = |next| {
+            let larger = if tried { None } else { larger(next) };
+            larger.or_else(|| slightly_larger(next))
+        };
+        while let Some(more) = more(next) {
+            (batch, next) = near(more, 1);
         }
         Prediction { batch, next }
     }

@@ -104,6 +104,12 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
+/// How many calls the replays of the batches right above a proposed one may make together: about a quarter of a second.
+const PROBED_CALLS: usize = 50_000;
+
+/// How many batches right above a proposed one are tried at most.
+const MAX_NEAR_PROBES: usize = 8;
+
 /// Some kernels depend on the power of two that divides the number of samples. Two batches that are odd multiples
 /// of this one make the same calls where neighbors do not: seen of DCGAN with 6680, 6696, 7336 and 7352 samples.
 const POWER: u64 = 8;
@@ -208,6 +214,12 @@ impl Scaling {
             .collect();
         let growths = self.growth_of.iter();
         growths.map(|growth| grown[*growth]).collect()
+    }
+
+    /// How many batches right above a proposed one are worth a replay each: none, if the step makes so many calls that a
+    /// replay takes half a second.
+    pub(super) fn near_probes(&self) -> u64 {
+        (PROBED_CALLS / self.recording.events.len()).min(MAX_NEAR_PROBES) as u64
     }
 
     /// The smallest recorded batch.
