@@ -155,8 +155,8 @@ Where the run of N does not make the calls that 2 and 3 samples predict, and N +
 two batches near N are tuned and run besides. With StyleGAN no two batches make the same calls, since some of its
 kernels are chosen by the number of samples; the search then begins where the bytes in use of 2 and 3 samples say.
 
-In the word and character models some 40 replays of up to a quarter of a second add to that, most of them to see whether
-a batch above the first answer fits again.
+In the word and character models some 25 replays add to that: of the batches near the answer, and of larger ones, to see
+whether one of those fits again.
 
 In the preset each kind of cards of each row (the preset's cards have several kinds of kernels) has a process of its own,
 in which burn searches anew for what it can fuse: for NASNet in mixed precision about 10 s for each of two kinds, of some
