@@ -219,7 +219,8 @@ impl Scaling {
     /// How many batches right above a proposed one are worth a replay each: none, if the step makes so many calls that a
     /// replay takes a quarter of a second.
     pub(super) fn near_probes(&self) -> u64 {
-        (PROBED_CALLS / self.recording.events.len()).min(MAX_NEAR_PROBES) as u64
+        let calls = self.recording.events.len().max(1);
+        (PROBED_CALLS / calls).min(MAX_NEAR_PROBES) as u64
     }
 
     /// The smallest recorded batch.
