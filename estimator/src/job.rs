@@ -33,11 +33,10 @@ pub trait Program {
         }
     }
 
-    /// Whether the step can run with `batch` samples, on any card: some networks compare samples with each
-    /// other, in pairs or groups.
+    /// Whether the step can run with `batch` samples, on any card: never without samples, and some networks compare
+    /// samples with each other, in pairs or groups.
     fn accepts(&self, batch: u64) -> bool {
-        let _ = batch;
-        true
+        batch > 0
     }
 }
 
@@ -83,7 +82,7 @@ impl Program for TrainingJob<'_> {
     }
 
     fn accepts(&self, batch: u64) -> bool {
-        (self.accepts)(batch)
+        batch > 0 && (self.accepts)(batch)
     }
 }
 

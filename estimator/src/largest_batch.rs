@@ -154,9 +154,10 @@ pub fn largest_in_every_run(
     spec: &DeviceSpec,
 ) -> Result<u64, Error> {
     let accepts = |batch| program.accepts(batch);
+    // What `may_run_out` tries contains the queue lags that are required.
     let fits = |batch| {
-        let (_, refused) = attempt(program, batch, spec)?;
-        Ok::<_, Error>(refused.is_none() && !may_run_out(program, batch, spec)?)
+        let run = program.simulate(batch, spec.clone())?;
+        Ok::<_, Error>(run.outcome().is_ok() && !may_run_out(program, batch, spec)?)
     };
     let (most, _) = gallop(batch, 1, batch + 1, accepts, fits)?;
     Ok(most)
@@ -221,7 +222,7 @@ fn fit_near<P: Program>(
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
     let proposed = proposer.proposed(program, guess, spec)?;
-    let accepts = |batch| batch > 0 && program.accepts(batch);
+    let accepts = |batch| program.accepts(batch);
     // Where it does not fit, replays find a smaller one sooner than runs.
     let proposed = match accepts(proposed) && program.attempt(proposed, spec)?.1.is_some() {
         true => proposer.with_each_lag(proposed, spec),

@@ -108,7 +108,7 @@ impl<'a, P: Program> Proposer<'a, P> {
             }
             _ => guess,
         };
-        if guess == 0 || !program.accepts(guess) {
+        if !program.accepts(guess) {
             return Ok(guess);
         }
         let run = program.simulate(guess, spec.clone())?.recording;
