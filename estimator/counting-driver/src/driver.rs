@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     extra_room: Option<PathBuf>,
     /// The allocations that are refused although there is room, by their numbers.
     refused: Range<u64>,
-    /// Allocations that were requested until now.
+    /// Allocations that were requested until now, if any is to be refused.
     requests: AtomicU64,
     /// Whether a kernel with which CubeCL probes a card was launched since a thread last waited.
     probed: AtomicBool,
@@ -133,8 +133,7 @@ impl Driver {
     /// The card has no room for them, or the configuration says that this allocation is refused.
     pub fn allocate(&self, card: usize, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut memory = self.memory(card);
-        let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let outcome = match self.refused.contains(&number) {
+        let outcome = match self.refuses() {
             true => Err(OutOfMemory),
             false => memory.allocate(bytes, || self.extra_room()),
         };
@@ -146,7 +145,17 @@ impl Driver {
         outcome
     }
 
-    /// The bytes that a card has room for beyond its memory.
+    /// Whether the allocation that is requested now is one of those that are refused although there is room. None
+    /// is, and none is counted, while the limit of the card is lifted.
+    fn refuses(&self) -> bool {
+        if self.refused.is_empty() || self.extra_room() == u64::MAX {
+            return false;
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        self.refused.contains(&number)
+    }
+
+    /// The bytes that a card has room for beyond its memory; `u64::MAX` if its limit is lifted.
     fn extra_room(&self) -> u64 {
         let bytes = self.extra_room.as_ref();
         let bytes = bytes.and_then(|file| std::fs::read_to_string(file).ok());
@@ -186,5 +195,28 @@ impl Driver {
         if self.probed.swap(false, Ordering::Relaxed) {
             std::thread::sleep(crate::launch_time::PROBE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_refused_while_the_limit_is_lifted() {
+        let extra_room = std::env::temp_dir().join(format!("fit-check-{}", std::process::id()));
+        let text = format!(
+            "extra-room {}\nfirst-refused 2\nrefused 9\ncard One\ntotal-bytes 10\n",
+            extra_room.display()
+        );
+        let driver = Driver::new(Config::parse(&text).unwrap()).unwrap();
+        let allocate = |room: u64| {
+            std::fs::write(&extra_room, room.to_string()).unwrap();
+            driver.allocate(0, 1).is_ok()
+        };
+        // The requests before the last two are not counted, so the last one is the second.
+        let outcomes = [u64::MAX, u64::MAX, u64::MAX, 0, 0].map(allocate);
+        std::fs::remove_file(&extra_room).unwrap();
+        assert_eq!(outcomes, [true, true, true, true, false]);
     }
 }

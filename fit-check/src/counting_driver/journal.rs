@@ -118,9 +118,9 @@ impl Journal {
         })
     }
 
-    /// Allocations that processes requested.
-    pub fn requests(&self) -> u64 {
-        let requests = self.entries.iter();
+    /// Allocations that processes requested after the journal had `begin` bytes.
+    pub fn requests(&self, begin: u64) -> u64 {
+        let requests = self.entries.iter().filter(|entry| entry.end > begin);
         requests
             .filter(|entry| matches!(entry.event, Event::Allocate | Event::Refuse))
             .count() as u64

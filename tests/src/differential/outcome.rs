@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use estimator::{
     Bytes, DeviceDescription, DeviceSpec, Gpu, InPlace, Program, QueueLag, Refusals, Runtime,
-    Simulated, TrainingJob,
+    Simulated, TrainingJob, Tuning,
 };
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::{Conditions, CountingDriver};
@@ -208,6 +208,16 @@ impl AcceptedCase<'_> {
         device.simulation.refusals = refusals;
         let program = self.program();
         let mut simulated = SimulatedSide::of(self.simulate(&program, device.clone()));
+        let in_place = |simulated: &mut SimulatedSide| {
+            simulated.add_in_place(measured, |in_place| {
+                self.simulate(&program, device.clone().with_in_place(in_place))
+            });
+        };
+        // Where the pages are right, burn overwrote other operands.
+        let only_operands = !simulated.explains(measured) && simulated.has_pages_of(measured);
+        if only_operands {
+            in_place(&mut simulated);
+        }
         // A queue lag can decide whether a step fits, and which pages it takes.
         let mut lags = QueueLag::SAMPLES.into_iter();
         let mut with_lag = false;
@@ -217,18 +227,17 @@ impl AcceptedCase<'_> {
             let other = self.simulate(&program, device.clone().with_queue_lag(lag));
             with_lag |= simulated.add(SimulatedSide::of(other), measured);
         }
-        let not_in_place = !simulated.explains(measured) && simulated.ended == measured.ended;
-        if not_in_place {
-            simulated.add_in_place(measured, |in_place| {
-                self.simulate(&program, device.clone().with_in_place(in_place))
-            });
+        let also_operands =
+            !only_operands && !simulated.explains(measured) && simulated.ended == measured.ended;
+        if also_operands {
+            in_place(&mut simulated);
         }
         CaseOutcome {
             quantities: simulated.differences(&measured.figures),
             real: measured.ended.clone(),
             simulated: simulated.ended,
             with_lag,
-            not_in_place,
+            not_in_place: only_operands || also_operands,
         }
     }
 
@@ -273,8 +282,14 @@ impl AcceptedCase<'_> {
             fused: self.case.fused,
         };
         let run = setup.measure(training, &mut |_| {})?;
+        // While kernels are tuned that are known beforehand, the driver refuses nothing.
+        let first = run.marks.first().and_then(|mark| mark.journal);
+        let begin = match (self.case.tuning, first) {
+            (Tuning::Warm, Some(span)) => span.begin,
+            _ => 0,
+        };
         let requests = match &setup.counting {
-            Some(driver) => driver.journal()?.requests(),
+            Some(driver) => driver.journal()?.requests(begin),
             None => 0,
         };
         let measured = MeasuredRun {
@@ -334,6 +349,13 @@ impl SimulatedSide {
                 self.ended == measured.ended && all_equal(&quantities)
             }
         }
+    }
+
+    /// Whether it ended as the real side did, with as many bytes reserved at every moment that is known.
+    fn has_pages_of(&self, measured: &MeasuredRun) -> bool {
+        let figures = self.run.as_ref().map(|(_, figures)| figures);
+        self.ended == measured.ended
+            && figures.is_some_and(|figures| figures.covers_reserved(&measured.figures))
     }
 
     /// Takes what `other`, a run with a queue lag, adds to what is possible; returns whether it ended as the
