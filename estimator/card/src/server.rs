@@ -610,7 +610,7 @@ impl Server for CardServer {
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.throughput_probes.end();
+        self.throughput_probes.clean_up();
         self.shared.recorder().note_dropped();
         self.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);

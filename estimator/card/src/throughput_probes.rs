@@ -7,6 +7,8 @@
 //! their first launch, because the start of a probe affects memory: memory probes take buffers of a gigabyte,
 //! and CubeCL cleans up the pools after each probe.
 
+use cubecl_core::prelude::{ExecutionMode, KernelLauncher, KernelSettings};
+use cubecl_ir::settings::Dim3;
 use cubecl_ir::{AddressType, DeviceProperties, ElemType, FloatKind, IntKind, UIntKind};
 use cubecl_server::id::KernelId;
 use cubecl_server::kernel::CubeKernel;
@@ -71,10 +73,23 @@ impl ThroughputProbes {
         throughput_probes
     }
 
-    /// Notes that what the last launch probed is over: the launch of a kernel that is no probe, or the cleanup that
-    /// CubeCL does after each probe.
+    /// Notes that what the last launch probed is over: a kernel is launched that is no probe.
     pub fn end(&mut self) {
         self.probing = None;
+    }
+
+    /// Notes that CubeCL cleans up the pools, as it does after each probe, on the thread that launched the probe.
+    ///
+    /// On a card that computes nothing, the last launch of a probe of arithmetic panics
+    /// ([`upstream::is_probe_overflow`]) when its output is registered already. CubeCL would pass that output to the
+    /// next launch of this thread as well (`INFO` of `cubecl-core` 0.11.3, `src/compute/launcher.rs`). On a real
+    /// device no launch of a probe panics.
+    pub fn clean_up(&mut self) {
+        if self.probing.take().is_some() {
+            let one = Dim3 { x: 1, y: 1, z: 1 };
+            let none = KernelSettings::new(one, ExecutionMode::Unchecked, AddressType::U32);
+            KernelLauncher::new(none).discard();
+        }
     }
 
     /// Whether the last launch was one of a probe of arithmetic, which allocates a buffer for each launch.

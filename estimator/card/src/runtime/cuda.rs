@@ -140,7 +140,31 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
         tensor_cores: has_matrix_units(card),
     };
     let wmma = CudaCmmaCompiler::Cpp.supported_cmma_combinations(&arch);
-    let hardware = HardwareProperties {
+    let mut properties = DeviceProperties::new(
+        Default::default(),
+        memory,
+        hardware(card, !wmma.is_empty()),
+        TimingMethod::Device,
+        identity(card, format!("ptx_sm{version}")),
+    );
+    register_supported_types(&mut properties);
+    register_types_since(version, &mut properties);
+    let features = &mut properties.features;
+    features.memory_reinterpret = true;
+    features.alignment = true;
+    features.device_memory_scope = true;
+    features.plane.insert(Plane::Ops);
+    features.plane.insert(Plane::NonUniformControlFlow);
+    register_wmma_features(wmma, &mut properties);
+    register_mma_features(supported_mma_combinations(&arch), &mut properties);
+    keep_what_llvm_lowers(&mut properties);
+    properties
+}
+
+/// What a kernel can use of the hardware; `has_wmma` says whether the compiler has forms of matrix products for it.
+fn hardware(card: &CardSpec, has_wmma: bool) -> HardwareProperties {
+    let version = card.compute_capability;
+    HardwareProperties {
         load_width: 128,
         vector_register_count: None,
         plane_size_min: 32,
@@ -154,25 +178,21 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
         max_cube_dim: (1024, 1024, 64),
         num_streaming_multiprocessors: Some(card.multiprocessors),
         // `tensor_cores_per_sm` of `runtime.rs`.
-        num_tensor_cores: match (arch.tensor_cores, version) {
+        num_tensor_cores: match (has_matrix_units(card), version) {
             (true, 70 | 75) => Some(8),
             (true, 80 | 86 | 89 | 90 | 91 | 92 | 100) => Some(4),
             _ => None,
         },
-        min_tensor_cores_dim: (!wmma.is_empty()).then_some(8),
+        min_tensor_cores_dim: has_wmma.then_some(8),
         num_cpu_cores: None,
         last_level_cache_size: None,
         max_vector_size: VectorSize::MAX,
         cube_mma_reserved_shared_memory: 0,
-    };
-    let mut properties = DeviceProperties::new(
-        Default::default(),
-        memory,
-        hardware,
-        TimingMethod::Device,
-        identity(card, format!("ptx_sm{version}")),
-    );
-    register_supported_types(&mut properties);
+    }
+}
+
+/// Registers the types, and what kernels do with them, that came with compute capabilities up to `version`.
+fn register_types_since(version: u32, properties: &mut DeviceProperties) {
     let float = |kind| ElemType::Float(kind);
     let add_and_exchange = AtomicUsage::Add | AtomicUsage::LoadStore | AtomicUsage::Exchange;
     if version >= 60 {
@@ -215,18 +235,6 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
             properties.register_type_usage(float(kind), usage);
         }
     }
-    properties.features.memory_reinterpret = true;
-    properties.features.alignment = true;
-    properties.features.device_memory_scope = true;
-    properties.features.plane.insert(Plane::Ops);
-    properties
-        .features
-        .plane
-        .insert(Plane::NonUniformControlFlow);
-    register_wmma_features(wmma, &mut properties);
-    register_mma_features(supported_mma_combinations(&arch), &mut properties);
-    keep_what_llvm_lowers(&mut properties);
-    properties
 }
 
 /// Applies `keep_nvptx_matrix_forms` and `restrict_common` of `cubecl-llvm` 0.11.3. That crate links LLVM, so
