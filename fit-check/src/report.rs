@@ -90,6 +90,11 @@ impl Verdict {
             every_run_fits: None,
         }
     }
+
+    /// Whether the step fits; in every run that was tried, if the user asked for it.
+    pub fn holds(&self) -> bool {
+        self.fits && self.every_run_fits != Some(false)
+    }
 }
 
 /// The answer of `estimate`.
@@ -186,8 +191,7 @@ impl EstimateReport {
 
     /// Whether the step fits on every named card; in every run that was tried, if the user asked for it.
     pub fn fits(&self) -> bool {
-        let fits = |verdict: &Verdict| verdict.fits && verdict.every_run_fits != Some(false);
-        self.verdicts().iter().all(fits)
+        self.verdicts().iter().all(Verdict::holds)
     }
 }
 

@@ -56,7 +56,7 @@ fn answer(plot: &Plot) -> Markup {
     let report = plot.report;
     html! {
         @for verdict in report.verdicts() {
-            p class=(if verdict.fits { "good" } else { "bad" }) {
+            p class=(if verdict.holds() { "good" } else { "bad" }) {
                 strong { (plain(&verdict_line(verdict))) }
             }
         }
