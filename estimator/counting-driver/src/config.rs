@@ -27,7 +27,8 @@ pub(crate) struct Config {
     /// The path of the journal; without one, the driver writes no journal.
     pub journal: Option<PathBuf>,
     /// A file with a number of bytes, which every card has room for beyond its memory; none if there is no file.
-    /// It is read again whenever a card is full. The number `u64::MAX` lifts the limit: nothing is refused then.
+    /// It is read again whenever a card is full, and for each request if some are refused although there is room.
+    /// The number `u64::MAX` lifts the limit: nothing is refused then.
     pub extra_room: Option<PathBuf>,
     /// How long each launch blocks the thread that makes it. Zero, except in experiments on how far a program
     /// runs ahead of that thread.
