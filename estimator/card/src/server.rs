@@ -221,6 +221,11 @@ impl CardServer {
 
     fn enqueue(&mut self, stream: StreamId, call: Call) {
         self.waiting.push((stream, call));
+        // CubeCL times candidates on the device's thread, where each call is made at once (`ChannelDeviceHandle::send`
+        // of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`).
+        if self.profiler.is_running() {
+            return self.drain_queue();
+        }
         // The channel holds two batches of calls: the thread executes one while the client fills the other.
         while self.waiting.len() >= TOGETHER * (1 + usize::from(self.lag.is_full())) {
             let calls = self.waiting.drain(..TOGETHER).collect();
@@ -274,7 +279,13 @@ impl CardServer {
                 } => {
                     suspects.add(ids(bindings.buffers()));
                     match probe {
-                        Some(probe) => self.throughput_probes.answer(&probe, &bindings.info.data),
+                        Some(probe) => {
+                            self.throughput_probes.answer(&probe, &bindings.info.data);
+                            if self.throughput_probes.is_certain() {
+                                let metadata = self.memory.metadata(&bindings.info);
+                                let _ = self.memory.launch(metadata, stream);
+                            }
+                        }
                         None => {
                             self.throughput_probes.end();
                             if self.launch_now(kernel, &bindings, skipped, stream) {

@@ -33,6 +33,8 @@ pub(crate) struct ThroughputProbes {
     /// What the last launch probed, if it belonged to a probe. A probe of 16-bit arithmetic launches the
     /// 32-bit kernels too, without measuring their peak.
     probing: Option<Probed>,
+    /// How many launches of that probe there were.
+    launches: usize,
 }
 
 /// The quantity that a probe measures.
@@ -64,6 +66,7 @@ impl ThroughputProbes {
             name,
             properties: properties.clone(),
             probing: None,
+            launches: 0,
         };
         let free = ThroughputValue {
             ops_count: 1,
@@ -97,6 +100,17 @@ impl ThroughputProbes {
         matches!(self.probing, Some(Probed::Arithmetic | Probed::MatrixUnits))
     }
 
+    /// Whether the last launch has the scalars that it has on every card. A probe of memory runs once, then as many
+    /// times as its window takes to move through its buffers; a probe of arithmetic runs once. How many times they run
+    /// after that depends on how fast the card is.
+    pub fn is_certain(&self) -> bool {
+        let certain = match self.probing {
+            Some(Probed::Arithmetic | Probed::MatrixUnits) => 1,
+            Some(Probed::Memory) | None => 2,
+        };
+        self.launches <= certain
+    }
+
     /// Whether the last launch was one of a probe.
     pub fn is_probing(&self) -> bool {
         self.probing.is_some()
@@ -118,8 +132,10 @@ impl ThroughputProbes {
             None => return,
         };
         if self.probing.replace(probed) == Some(probed) {
+            self.launches += 1;
             return;
         }
+        self.launches = 1;
         if let (Some((_, access)), Some(first)) = (access, scalars.first()) {
             // `memory_direct_throughput` and the other memory probes of `cubecl-std` 0.11.3 first take the
             // number of 16-byte lines in a window, in the width of an address.
