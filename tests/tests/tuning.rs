@@ -110,7 +110,7 @@ fn candidates_are_those_of_the_card() {
         let kernels = run(device).recording.kernels;
         kernels
             .iter()
-            .any(|name| name.contains(estimator::upstream::MATRIX_UNITS))
+            .any(|name| name.contains(estimator::upstream::PLANES))
     };
     assert!(!uses_matrix_units(61), "Pascal");
     assert!(uses_matrix_units(86), "Ampere");

@@ -52,12 +52,33 @@ fn the_tuners_log_names_its_choices() {
 fn kernels_with_matrix_units_are_known_by_their_name() {
     let uses_units = |compute_capability| {
         let kernels = product(compute_capability).unwrap().recording.kernels;
-        kernels
-            .iter()
-            .any(|name| name.contains(upstream::MATRIX_UNITS))
+        kernels.iter().any(|name| name.contains(upstream::PLANES))
     };
     assert!(uses_units(86));
     assert!(!uses_units(61));
+}
+
+/// A convolution to one channel is the product of a matrix with a vector. Planes can make it, but not with matrix
+/// units, so it takes as long as a direct convolution, which needs a launch less. CUDA's own runtime chooses it on the
+/// counting driver (`differential --seed 60 --first 1024 --cases 1`).
+#[test]
+fn planes_that_multiply_vectors_are_known_by_their_arguments() {
+    listen();
+    let mut device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    device.card.compute_capability = 61;
+    let simulated = simulate(device, FloatDType::BF16, |run: &mut Run| {
+        let device = run.device();
+        let layer = Conv2dConfig::new([2, 1], [1, 1]).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<4>::zeros([3, 2, 30, 6], &device));
+        run.end(Phase::Forward);
+        drop(output);
+    });
+    let choices = simulated.unwrap().choices;
+    let chosen = choices
+        .iter()
+        .find(|choice| choice.operation.starts_with("ConvAutotuneKey"));
+    assert_eq!(chosen.unwrap().chosen, "conv_direct");
 }
 
 /// A convolution reads images whose channels are last.

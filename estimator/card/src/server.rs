@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cubecl_common::bytes::Bytes as HostBytes;
 use cubecl_common::device::{DeviceId, DeviceService, ServerUtilitiesHandle, ServiceId};
@@ -82,6 +83,14 @@ pub fn memory(
     rules.memory(&spec.card, budget, service, logger, captures)
 }
 
+/// A kernel in a launch.
+#[derive(Clone, Copy, Debug)]
+struct LaunchedKernel {
+    name: &'static str,
+    /// How long the launch takes for burn's tuner; zero if the tuner is not timing.
+    time: Duration,
+}
+
 /// A call that the client does not wait for.
 #[derive(Debug)]
 enum Call {
@@ -90,7 +99,7 @@ enum Call {
         size: u64,
     },
     Launch {
-        kernel: &'static str,
+        kernel: LaunchedKernel,
         bindings: KernelArguments,
         skipped: bool,
         probe: Option<Probe>,
@@ -410,7 +419,7 @@ impl CardServer {
     /// Records and executes a launch. Returns whether the runtime evicted one of its metadata buffers for it.
     fn launch_now(
         &mut self,
-        kernel: &'static str,
+        kernel: LaunchedKernel,
         bindings: &KernelArguments,
         skipped: bool,
         stream: StreamId,
@@ -430,10 +439,8 @@ impl CardServer {
             false => self.unwritten.launch(&reads, &writes),
         };
         if outcome == LaunchOutcome::Runs {
-            recorder.launch(stream, kernel, metadata, &reads, &writes);
-            if self.profiler.is_running() {
-                self.profiler.launched(launch_time::of(products(kernel)));
-            }
+            recorder.launch(stream, kernel.name, metadata, &reads, &writes);
+            self.profiler.launched(kernel.time);
         } else {
             self.profiler.failed();
         }
@@ -591,8 +598,13 @@ impl Server for CardServer {
         stream_id: StreamId,
         launch_mode: LaunchMode,
     ) {
+        let name = kernel.name();
+        let time = match self.profiler.is_running() {
+            true => launch_time::of(products(name, || kernel.id().stable_format())),
+            false => Duration::ZERO,
+        };
         let call = Call::Launch {
-            kernel: kernel.name(),
+            kernel: LaunchedKernel { name, time },
             probe: Probe::of(&*kernel),
             bindings,
             skipped: launch_mode.is_skipped(),

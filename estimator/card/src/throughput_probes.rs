@@ -30,11 +30,9 @@ const BEYOND_REACH: ThroughputValue = ThroughputValue {
 pub(crate) struct ThroughputProbes {
     name: &'static str,
     properties: DeviceProperties,
-    /// What the last launch probed, if it belonged to a probe. A probe of 16-bit arithmetic launches the
-    /// 32-bit kernels too, without measuring their peak.
-    probing: Option<Probed>,
-    /// How many launches of that probe there were.
-    launches: usize,
+    /// What the last launch probed, if it belonged to a probe, and how many launches of that probe there were. A probe
+    /// of 16-bit arithmetic launches the 32-bit kernels too, without measuring their peak.
+    probing: Option<(Probed, usize)>,
 }
 
 /// The quantity that a probe measures.
@@ -66,7 +64,6 @@ impl ThroughputProbes {
             name,
             properties: properties.clone(),
             probing: None,
-            launches: 0,
         };
         let free = ThroughputValue {
             ops_count: 1,
@@ -97,18 +94,21 @@ impl ThroughputProbes {
 
     /// Whether the last launch was one of a probe of arithmetic, which allocates a buffer for each launch.
     pub fn is_computing(&self) -> bool {
-        matches!(self.probing, Some(Probed::Arithmetic | Probed::MatrixUnits))
+        matches!(
+            self.probing,
+            Some((Probed::Arithmetic | Probed::MatrixUnits, _))
+        )
     }
 
-    /// Whether the last launch has the scalars that it has on every card. A probe of memory runs once, then as many
-    /// times as its window takes to move through its buffers; a probe of arithmetic runs once. How many times they run
-    /// after that depends on how fast the card is.
+    /// Whether the last launch has the scalars that it has on every card. A probe of memory fills a buffer, runs once,
+    /// then as many times as its window takes to move through the buffer; a probe of arithmetic runs once. How many
+    /// times they run after that depends on how fast the card is.
     pub fn is_certain(&self) -> bool {
-        let certain = match self.probing {
-            Some(Probed::Arithmetic | Probed::MatrixUnits) => 1,
-            Some(Probed::Memory) | None => 2,
-        };
-        self.launches <= certain
+        match self.probing {
+            None => true,
+            Some((Probed::Memory, launches)) => launches <= 2,
+            Some((Probed::Arithmetic | Probed::MatrixUnits, launches)) => launches == 1,
+        }
     }
 
     /// Whether the last launch was one of a probe.
@@ -131,11 +131,13 @@ impl ThroughputProbes {
             None if kernel.contains("compute_cmma") => Probed::MatrixUnits,
             None => return,
         };
-        if self.probing.replace(probed) == Some(probed) {
-            self.launches += 1;
-            return;
+        match &mut self.probing {
+            Some((last, launches)) if *last == probed => {
+                *launches += 1;
+                return;
+            }
+            probing => *probing = Some((probed, 1)),
         }
-        self.launches = 1;
         if let (Some((_, access)), Some(first)) = (access, scalars.first()) {
             // `memory_direct_throughput` and the other memory probes of `cubecl-std` 0.11.3 first take the
             // number of 16-byte lines in a window, in the width of an address.

@@ -108,15 +108,16 @@ impl Choice {
     }
 }
 
-/// How the kernel with the type name `kernel` multiplies matrices. Among the kernels of `cubek-matmul` 0.3.1,
-/// which convolutions use too, those with matrix units divide their work among planes.
-pub(crate) fn products(kernel: &str) -> Products {
-    let path = kernel.split('<').next().unwrap_or(kernel);
+/// How the kernel `name` multiplies matrices, which is compiled with these `arguments`.
+pub(crate) fn products(name: &str, arguments: impl FnOnce() -> String) -> Products {
+    let path = name.split('<').next().unwrap_or(name);
     let function = path.rsplit("::").next().unwrap_or(path);
-    match launch_time::multiplies(function) {
-        false => Products::None,
-        true if kernel.contains(upstream::MATRIX_UNITS) => Products::MatrixUnits,
-        true => Products::Scalar,
+    if !launch_time::multiplies(function) {
+        return Products::None;
+    }
+    match name.contains(upstream::PLANES) && !arguments().contains(upstream::PLANE_VECTORS) {
+        true => Products::MatrixUnits,
+        false => Products::Scalar,
     }
 }
 
@@ -153,9 +154,12 @@ mod tests {
         let direct =
             "burn_cubecl::kernel::conv::direct::direct_conv2d_kernel::DirectConv2dKernel<f32>";
         let other = "cubek_matmul::relayout::Relayout<cubek_matmul::MatmulEntry>";
-        assert_eq!(products(units), Products::MatrixUnits);
-        assert_eq!(products(scalar), Products::Scalar);
-        assert_eq!(products(direct), Products::Scalar);
-        assert_eq!(products(other), Products::None);
+        let compiled_with = |tile: &str| format!("Blueprint {{ tile_matmul: {tile} }}");
+        let products = |kernel, tile| products(kernel, || compiled_with(tile));
+        assert_eq!(products(units, "Cmma"), Products::MatrixUnits);
+        assert_eq!(products(units, "PlaneVec"), Products::Scalar);
+        assert_eq!(products(scalar, "Register"), Products::Scalar);
+        assert_eq!(products(direct, ""), Products::Scalar);
+        assert_eq!(products(other, ""), Products::None);
     }
 }

@@ -37,9 +37,13 @@ pub fn is_unallocated(error: &str) -> bool {
         || error.contains("was never allocated: the reservation behind it failed")
 }
 
-/// Part of the type names of kernels that multiply with matrix units. In `cubek-matmul` 0.3.1, which
-/// convolutions use too, such kernels divide their work among planes.
-pub const MATRIX_UNITS: &str = "PlanePartitioner";
+/// Part of the type names of kernels that divide a product among planes: those with matrix units, and
+/// [`PLANE_VECTORS`] (`cubek-matmul` 0.3.1, which convolutions use too).
+pub const PLANES: &str = "PlanePartitioner";
+
+/// Part of the arguments that a kernel is compiled with if its planes multiply a matrix with a vector, without matrix
+/// units: `TileMatmulKind` of `cubek-matmul` 0.3.1, `src/multi_level/components/tile/mod.rs`.
+pub const PLANE_VECTORS: &str = "PlaneVec";
 
 /// Part of the type names of kernels that copy a tensor to another layout: `cubecl-std` 0.11.3,
 /// `src/tensor/contiguous`.
