@@ -4,7 +4,8 @@
 
 use estimator::record::{BufferId, Pools, Role};
 use estimator::{
-    Analysis, Breakdown, Bytes, InPlace, LaunchMetadata, Phase, Simulated, less_and_more,
+    Analysis, Breakdown, Bytes, DeviceSpec, InPlace, LaunchMetadata, Phase, Simulated,
+    less_and_more,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -158,27 +159,43 @@ impl Figures {
         );
     }
 
-    /// Widens the ranges of this estimate, which is of the run `usual`, by runs in which burn does not overwrite some
-    /// operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each. A run does
-    /// not count if the card refuses an allocation only in it, or only in `usual`, or if it fails: burn's tuner can find
-    /// other kernels to tune in run after run.
+    /// Widens the ranges of this estimate, which is of the run `usual` on `device`, by runs in which burn does not overwrite
+    /// some operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each. Of a run
+    /// that completes only where the card has room for it, the metadata of its launches counts and nothing else. A run
+    /// does not count if only `usual` is refused an allocation, or if it fails: burn's tuner can find other kernels to tune
+    /// in run after run.
     pub fn widen_in_place<E>(
         &mut self,
         usual: &Simulated,
         measured: &Self,
-        simulate: impl FnMut(InPlace) -> Result<Simulated, E>,
+        device: &DeviceSpec,
+        mut simulate: impl FnMut(DeviceSpec) -> Result<Simulated, E>,
     ) {
         let completes = usual.outcome().is_ok();
         let usual = &usual.recording;
         let usual_metadata = LaunchMetadata::of(usual);
         let mut others = LaunchMetadata::default();
-        let runs = InPlace::SAMPLES.into_iter().flat_map(simulate);
-        for other in runs.filter(|other| other.outcome().is_ok() == completes) {
-            self.widen(&Self::estimated(&other, None));
+        for in_place in InPlace::SAMPLES {
+            let device = device.clone().with_in_place(in_place);
+            let Ok(mut other) = simulate(device.clone()) else {
+                continue;
+            };
+            let fits = other.outcome().is_ok() == completes;
+            if !fits {
+                match simulate(device.without_limit()) {
+                    Ok(unlimited) if completes && unlimited.outcome().is_ok() => other = unlimited,
+                    _ => continue,
+                }
+            }
             others.add(LaunchMetadata::of(&other.recording));
-            let tensors = less_and_more(usual, &other.recording);
-            let metadata = others.beyond(&usual_metadata);
-            let possible = tensors.into_iter().zip(metadata);
+            let tensors = match fits {
+                true => less_and_more(usual, &other.recording),
+                false => vec![(Bytes::ZERO, Bytes::ZERO); self.phases.len()],
+            };
+            if fits {
+                self.widen(&Self::estimated(&other, None));
+            }
+            let possible = tensors.into_iter().zip(others.beyond(&usual_metadata));
             for (phase, ((less, more), (count, bytes))) in self.phases.iter_mut().zip(possible) {
                 phase.widen_in_use(phase.allocations, phase.live_bytes.saturating_sub(less));
                 phase.widen_in_use(phase.allocations + count, phase.live_bytes + more + bytes);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use estimator::{
-    Bytes, DeviceDescription, DeviceSpec, Gpu, InPlace, Program, QueueLag, Refusals, Runtime,
-    Simulated, TrainingJob, Tuning,
+    Bytes, DeviceDescription, DeviceSpec, Gpu, Program, QueueLag, Refusals, Runtime, Simulated,
+    TrainingJob, Tuning,
 };
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::{Conditions, CountingDriver};
@@ -209,9 +209,7 @@ impl AcceptedCase<'_> {
         let program = self.program();
         let mut simulated = SimulatedSide::of(self.simulate(&program, device.clone()));
         let in_place = |simulated: &mut SimulatedSide| {
-            simulated.add_in_place(measured, |in_place| {
-                self.simulate(&program, device.clone().with_in_place(in_place))
-            });
+            simulated.add_in_place(measured, &device, |device| self.simulate(&program, device));
         };
         // Where the pages are right, burn overwrote other operands.
         let only_operands = !simulated.explains(measured) && simulated.has_pages_of(measured);
@@ -377,10 +375,11 @@ impl SimulatedSide {
     fn add_in_place(
         &mut self,
         measured: &MeasuredRun,
-        simulate: impl FnMut(InPlace) -> Result<Simulated, estimator::Error>,
+        device: &DeviceSpec,
+        simulate: impl FnMut(DeviceSpec) -> Result<Simulated, estimator::Error>,
     ) {
         if let Some((usual, figures)) = &mut self.run {
-            figures.widen_in_place(usual, &measured.figures, simulate);
+            figures.widen_in_place(usual, &measured.figures, device, simulate);
         }
     }
 

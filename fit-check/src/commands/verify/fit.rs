@@ -53,9 +53,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         }
     }
     if trained && !estimated.covers(&measured) {
-        estimated.widen_in_place(&usual, &measured, |in_place| {
-            simulate(proof.device().with_in_place(in_place))
-        });
+        estimated.widen_in_place(&usual, &measured, &proof.device(), simulate);
     }
     proof.progress.done();
     interrupt::disarm();
