@@ -292,6 +292,7 @@ impl CardServer {
                             self.throughput_probes.answer(&probe, &bindings.info.data);
                             if self.throughput_probes.is_certain() {
                                 let metadata = self.memory.metadata(&bindings.info);
+                                // Without these few bytes CubeCL tunes without the probe.
                                 let _ = self.memory.launch(metadata, stream);
                             }
                         }
