@@ -182,8 +182,11 @@ impl Figures {
             };
             let fits = other.outcome().is_ok() == completes;
             if !fits {
+                if !completes {
+                    continue;
+                }
                 match simulate(device.without_limit()) {
-                    Ok(unlimited) if completes && unlimited.outcome().is_ok() => other = unlimited,
+                    Ok(unlimited) if unlimited.outcome().is_ok() => other = unlimited,
                     _ => continue,
                 }
             }
