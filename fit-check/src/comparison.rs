@@ -177,27 +177,25 @@ impl Figures {
         let mut others = LaunchMetadata::default();
         for in_place in InPlace::SAMPLES {
             let device = device.clone().with_in_place(in_place);
-            let Ok(mut other) = simulate(device.clone()) else {
+            let Ok(run) = simulate(device.clone()) else {
                 continue;
             };
-            let fits = other.outcome().is_ok() == completes;
-            if !fits {
-                if !completes {
-                    continue;
-                }
-                match simulate(device.without_limit()) {
-                    Ok(unlimited) if unlimited.outcome().is_ok() => other = unlimited,
+            let (other, ends_alike) = match (completes, run.outcome().is_ok()) {
+                (true, true) | (false, false) => (run, true),
+                (true, false) => match simulate(device.without_limit()) {
+                    Ok(unlimited) if unlimited.outcome().is_ok() => (unlimited, false),
                     _ => continue,
-                }
-            }
+                },
+                (false, true) => continue,
+            };
             others.add(LaunchMetadata::of(&other.recording));
-            let tensors = match fits {
-                true => less_and_more(usual, &other.recording),
+            let tensors = match ends_alike {
+                true => {
+                    self.widen(&Self::estimated(&other, None));
+                    less_and_more(usual, &other.recording)
+                }
                 false => vec![(Bytes::ZERO, Bytes::ZERO); self.phases.len()],
             };
-            if fits {
-                self.widen(&Self::estimated(&other, None));
-            }
             let possible = tensors.into_iter().zip(others.beyond(&usual_metadata));
             for (phase, ((less, more), (count, bytes))) in self.phases.iter_mut().zip(possible) {
                 phase.widen_in_use(phase.allocations, phase.live_bytes.saturating_sub(less));

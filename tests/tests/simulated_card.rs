@@ -161,8 +161,8 @@ fn of_a_run_that_the_card_refuses_only_the_metadata_widens_the_estimate() {
     let run = |device| increment(256 * 256, 3, device);
     let usual = run(card.clone());
     assert!(usual.outcome().is_ok());
-    let never = InPlace::Never;
-    assert!(run(card.clone().with_in_place(never)).outcome().is_err());
+    let refused = run(card.clone().with_in_place(InPlace::Never));
+    assert!(refused.outcome().is_err());
     let estimated = Figures::estimated(&usual, None);
     let mut measured = estimated.clone();
     measured.phases[0].allocations += 1_000;

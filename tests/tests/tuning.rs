@@ -101,7 +101,7 @@ fn the_preference_decides_how_much_memory_kernels_take() {
 }
 
 /// A card without matrix units is offered no kernels that need them; a card with matrix units uses them.
-/// Kernels that divide a product among planes are those with matrix units.
+/// The kernels of this step that divide a product among planes are those with matrix units.
 #[test]
 fn candidates_are_those_of_the_card() {
     let uses_matrix_units = |compute_capability: u32| {

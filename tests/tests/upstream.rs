@@ -34,6 +34,24 @@ fn product(compute_capability: u32) -> Result<Simulated, Error> {
     })
 }
 
+/// A convolution of three small images with so many channels before and after it, and a square kernel, on `device`.
+fn convolution(
+    device: DeviceSpec,
+    dtype: FloatDType,
+    channels: [usize; 2],
+    kernel: usize,
+) -> Simulated {
+    let simulated = simulate(device, dtype, |run: &mut Run| {
+        let device = run.device();
+        let layer = Conv2dConfig::new(channels, [kernel; 2]).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<4>::zeros([3, channels[0], 30, 6], &device));
+        run.end(Phase::Forward);
+        drop(output);
+    });
+    simulated.unwrap()
+}
+
 #[test]
 fn the_tuners_log_names_its_choices() {
     listen();
@@ -66,15 +84,8 @@ fn planes_that_multiply_vectors_are_known_by_their_arguments() {
     listen();
     let mut device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
     device.card.compute_capability = 61;
-    let simulated = simulate(device, FloatDType::BF16, |run: &mut Run| {
-        let device = run.device();
-        let layer = Conv2dConfig::new([2, 1], [1, 1]).init(&device);
-        run.module("", &layer);
-        let output = layer.forward(Tensor::<4>::zeros([3, 2, 30, 6], &device));
-        run.end(Phase::Forward);
-        drop(output);
-    });
-    let choices = simulated.unwrap().choices;
+    let simulated = convolution(device, FloatDType::BF16, [2, 1], 1);
+    let choices = simulated.choices;
     let chosen = choices
         .iter()
         .find(|choice| choice.operation.starts_with("ConvAutotuneKey"));
@@ -85,15 +96,8 @@ fn planes_that_multiply_vectors_are_known_by_their_arguments() {
 #[test]
 fn kernels_that_copy_to_another_layout_are_known_by_their_name() {
     let device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
-    let simulated = simulate(device, FloatDType::F32, |run: &mut Run| {
-        let device = run.device();
-        let layer = Conv2dConfig::new([16, 16], [3, 3]).init(&device);
-        run.module("", &layer);
-        let output = layer.forward(Tensor::<4>::zeros([2, 16, 8, 8], &device));
-        run.end(Phase::Forward);
-        drop(output);
-    });
-    let kernels = simulated.unwrap().recording.kernels;
+    let simulated = convolution(device, FloatDType::F32, [16, 16], 3);
+    let kernels = simulated.recording.kernels;
     let mut names = kernels.iter();
     assert!(names.any(|name| name.contains(upstream::LAYOUT_COPIES)));
 }

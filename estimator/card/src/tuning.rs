@@ -108,7 +108,7 @@ impl Choice {
     }
 }
 
-/// How the kernel `name` multiplies matrices, which is compiled with these `arguments`.
+/// How the kernel `name`, compiled with these `arguments`, multiplies matrices.
 pub(crate) fn products(name: &str, arguments: impl FnOnce() -> String) -> Products {
     let path = name.split('<').next().unwrap_or(name);
     let function = path.rsplit("::").next().unwrap_or(path);
