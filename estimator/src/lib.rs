@@ -79,7 +79,7 @@ pub use replay::{ReplayOutcome, replay};
 pub use run::{FirstRun, Parameters, Run, Simulated};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
-    SizeError, Tuning, choices_made, listen, record, upstream,
+    SizeError, Tuning, choices_made, listen, record, tuner_requests, upstream,
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
 pub use tuned_devices::{MAX_TUNING_RUNS, TunedDevices, simulate};

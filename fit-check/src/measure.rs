@@ -133,6 +133,9 @@ pub struct Mark {
     pub device: Option<Bytes>,
     /// What the counting driver's journal says of the phase, if the process is on that driver.
     pub journal: Option<JournalSpan>,
+    /// How often burn's tuner was asked for a kernel that it did not know, since the step began. 0 for a cold step,
+    /// whose process does not listen to the tuner.
+    pub tuner_requests: u64,
 }
 
 /// The purpose of a buffer, as the program names it.
@@ -254,4 +257,11 @@ pub struct Measurement {
     pub phase_peaks: Vec<Bytes>,
     /// How it ended.
     pub ending: Outcome,
+}
+
+impl Measurement {
+    /// How often burn's tuner was asked in a warm step for a kernel that it did not know, up to the last mark.
+    pub fn tuner_requests(&self) -> u64 {
+        self.marks.last().map_or(0, |mark| mark.tuner_requests)
+    }
 }

@@ -301,6 +301,10 @@ pub struct VerifyReport {
     pub estimated: Figures,
     /// The figures on the device.
     pub measured: Figures,
+    /// How often burn's tuner was asked in the measured step for a kernel that it did not know, although the step
+    /// was tuned before; none if never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuner_requests: Option<u64>,
     /// The errors of the estimate.
     pub error: Errors,
     /// How far the estimate may be above the measurement, as a fraction of it.

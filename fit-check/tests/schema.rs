@@ -101,6 +101,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             error: Errors::of(&record.estimated, &record.measured),
             estimated: record.estimated.clone(),
             measured: record.measured.clone(),
+            tuner_requests: Some(3),
             tolerance: 0.02,
             agrees: true,
         };

@@ -17,7 +17,7 @@ use cubecl_server::memory_management::{
 use cubecl_server::storage::BytesStorage;
 use estimator::{
     DeviceSpec, Error, Phase, Run, Runtime, Simulated, SimulatedCard, Tuning, listen, simulate,
-    upstream,
+    tuner_requests, upstream,
 };
 
 /// A matrix product of 16-bit floats, with tuned kernels, on a card of this compute capability.
@@ -62,6 +62,20 @@ fn the_tuners_log_names_its_choices() {
         upstream::TUNER_LOG
     );
     assert!(choices.iter().all(|choice| !choice.chosen.is_empty()));
+}
+
+#[test]
+fn the_tuners_log_tells_when_it_is_asked() {
+    listen();
+    let before = tuner_requests();
+    let choices = product(86).unwrap().choices;
+    let requests = tuner_requests() - before;
+    assert!(
+        requests >= choices.len() as u64,
+        "{requests} lines of `{}` for {} choices",
+        upstream::TUNER_REQUESTS,
+        choices.len()
+    );
 }
 
 /// Compute capability 8.6 has matrix units and 6.1 has none (CUDA C++ Programming Guide, "Technical

@@ -8,6 +8,10 @@
 /// The target of the log to which CubeCL's tuner writes: `cubecl-runtime` 0.11.3.
 pub const TUNER_LOG: &str = "cubecl::autotune";
 
+/// The target of the log to which CubeCL's tuner writes `Tuning KEY` when it is asked for a kernel that it does not
+/// know, and nothing else: `cubecl-runtime` 0.11.3, `src/tune/tuner.rs`.
+pub const TUNER_REQUESTS: &str = "cubecl_runtime::tune::tuner";
+
 /// The chosen candidate and the operation in a line of the tuner's log,
 /// `Fastest result NAME-KEY. Top 3 times: …`: `cubecl-runtime` 0.11.3.
 pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {

@@ -9,7 +9,8 @@ use burn::tensor::{Device, Tensor};
 use estimator::pools_of;
 use estimator::record::Pools;
 use estimator::{
-    BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, visit_tensors,
+    BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, tuner_requests,
+    visit_tensors,
 };
 use model_zoo::{Observer, Phase};
 
@@ -38,6 +39,8 @@ pub(super) struct DeviceObserver<F> {
     sampler: Option<Sampler>,
     /// Length of the counting driver's journal at the last mark, if the process is on that driver.
     journal: Option<u64>,
+    /// How often burn's tuner was asked before the step.
+    asked_before: u64,
     whole: Box<dyn Fn() -> Option<Bytes>>,
     on_mark: F,
 }
@@ -60,6 +63,7 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
             results: Vec::new(),
             sampler: sampled.then(|| Sampler::new(device.clone())),
             journal: counting_driver::journal_length(),
+            asked_before: tuner_requests(),
             whole: Box::new(whole),
             device,
             on_mark,
@@ -154,6 +158,7 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
             process: process::memory(),
             device: (self.whole)(),
             journal,
+            tuner_requests: tuner_requests() - self.asked_before,
         });
         if phase == Phase::Optimizer {
             self.step += 1;

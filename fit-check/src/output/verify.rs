@@ -232,6 +232,12 @@ impl Report for VerifyReport {
                 difference(estimated, measured).text()
             );
         }
+        if let Some(requests) = self.tuner_requests {
+            let _ = writeln!(
+                page,
+                "\n  kernels that burn's tuner did not know: {requests}, although the step was tuned before. CubeCL keeps no choice that it could not time, so each process tunes these anew, which can take memory that a tuned step does not take"
+            );
+        }
         if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
             let _ = writeln!(
                 page,
