@@ -115,8 +115,17 @@ impl CountingDriver {
         let toolkit = driver.path(LIBDEVICE_FOLDER);
         std::fs::create_dir_all(&toolkit)?;
         std::fs::write(toolkit.join("libdevice.10.bc"), LIBDEVICE)?;
-        std::fs::write(driver.path("config"), driver.config(conditions))?;
+        driver.set_conditions(conditions)?;
         Ok(driver)
+    }
+
+    /// Behaves so in the processes that load it from now on.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written.
+    pub fn set_conditions(&self, conditions: Conditions) -> std::io::Result<()> {
+        std::fs::write(self.path("config"), self.config(conditions))
     }
 
     fn path(&self, name: &str) -> PathBuf {

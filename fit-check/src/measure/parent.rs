@@ -72,7 +72,7 @@ impl Setup {
         on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
         let training = Box::new(training);
-        if TUNES_APART && training.tuning == Tuning::Warm && self.counting.is_some() {
+        if self.tunes_apart(&training) {
             let tuned = self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
             if tuned.ending != Outcome::Trained {
                 return Ok(tuned);
@@ -80,6 +80,26 @@ impl Setup {
             return self.run(&Task::TrainTuned(self.device, training), on_mark);
         }
         self.run(&Task::Train(self.device, training), on_mark)
+    }
+
+    /// [`Setup::measure`] for a step that this setup has measured before: a process of its own, which tuned the
+    /// kernels for it, is not started again.
+    ///
+    /// # Errors
+    ///
+    /// The device does not exist. Failures on the device are part of the [`Measurement`].
+    pub fn measure_again(&self, training: Training) -> anyhow::Result<Measurement> {
+        let training = Box::new(training);
+        let task = match self.tunes_apart(&training) {
+            true => Task::TrainTuned(self.device, training),
+            false => Task::Train(self.device, training),
+        };
+        self.run(&task, &mut |_| {})
+    }
+
+    /// Whether a process of its own tunes the kernels of `training`.
+    fn tunes_apart(&self, training: &Training) -> bool {
+        TUNES_APART && training.tuning == Tuning::Warm && self.counting.is_some()
     }
 
     /// Makes another process hold so much memory of the device that only `left` of it is free.

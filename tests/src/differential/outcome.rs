@@ -77,6 +77,10 @@ pub struct CaseOutcome {
     /// Whether runs in which burn overwrites no operand were taken into account.
     #[serde(default)]
     pub not_in_place: bool,
+    /// How often burn's tuner was asked in the measured step for a kernel that it did not know, although the step
+    /// was tuned before.
+    #[serde(default)]
+    pub tuner_requests: u64,
     /// The quantities at the ends of the phases that both sides completed.
     pub quantities: Vec<(Quantity, Tally)>,
 }
@@ -133,6 +137,9 @@ pub struct MeasuredRun {
     pub ended: Ended,
     /// The figures of the phases that it completed.
     pub figures: Figures,
+    /// How often burn's tuner was asked in a warm step for a kernel that it did not know.
+    #[serde(default)]
+    pub tuner_requests: u64,
 }
 
 /// A case whose network accepts its request.
@@ -164,7 +171,7 @@ impl Case {
     /// The counting driver or the child process could not be started.
     pub fn measure(&self) -> anyhow::Result<Option<MeasuredRun>> {
         let accepted = self.accepted()?;
-        let run = accepted.map(|case| case.measure(None).map(|(run, _)| run));
+        let run = accepted.map(|case| case.real_side()?.measure(None).map(|(run, _)| run));
         run.transpose()
     }
 
@@ -175,7 +182,7 @@ impl Case {
     /// The network does not accept the request.
     pub fn compare(&self, measured: &MeasuredRun) -> anyhow::Result<CaseOutcome> {
         match self.accepted()? {
-            Some(case) => Ok(case.compare(measured, None)),
+            Some(case) => Ok(case.compare(&case.program(), measured, None)),
             None => anyhow::bail!("the network does not accept the request"),
         }
     }
@@ -195,9 +202,11 @@ impl AcceptedCase<'_> {
         Ok(card.with_free(Bytes(needed.0 / 100 * u64::from(percent))))
     }
 
-    /// Simulates the step and compares it with `measured`; the card refuses `refusals` although it has room.
+    /// Simulates `program`, the step, and compares it with `measured`; the card refuses `refusals` although it
+    /// has room.
     pub(super) fn compare(
         &self,
+        program: &TrainingJob,
         measured: &MeasuredRun,
         refusals: Option<Refusals>,
     ) -> CaseOutcome {
@@ -206,10 +215,9 @@ impl AcceptedCase<'_> {
             device = device.with_free(free);
         }
         device.simulation.refusals = refusals;
-        let program = self.program();
-        let mut simulated = SimulatedSide::of(self.simulate(&program, device.clone()));
+        let mut simulated = SimulatedSide::of(self.simulate(program, device.clone()));
         let in_place = |simulated: &mut SimulatedSide| {
-            simulated.add_in_place(measured, &device, |device| self.simulate(&program, device));
+            simulated.add_in_place(measured, &device, |device| self.simulate(program, device));
         };
         // Where the pages are right, burn overwrote other operands.
         let only_operands = !simulated.explains(measured) && simulated.has_pages_of(measured);
@@ -222,7 +230,7 @@ impl AcceptedCase<'_> {
         while !simulated.explains(measured)
             && let Some(lag) = lags.next()
         {
-            let other = self.simulate(&program, device.clone().with_queue_lag(lag));
+            let other = self.simulate(program, device.clone().with_queue_lag(lag));
             with_lag |= simulated.add(SimulatedSide::of(other), measured);
         }
         let also_operands =
@@ -236,11 +244,12 @@ impl AcceptedCase<'_> {
             simulated: simulated.ended,
             with_lag,
             not_in_place: only_operands || also_operands,
+            tuner_requests: measured.tuner_requests,
         }
     }
 
-    /// The step. burn searches only once for what it can fuse in it, whatever the queue lag.
-    fn program(&self) -> TrainingJob<'_> {
+    /// The step. burn searches only once for what it can fuse in it, in however many simulations.
+    pub(super) fn program(&self) -> TrainingJob<'_> {
         training_job(&self.model, &self.job)
     }
 
@@ -257,32 +266,67 @@ impl AcceptedCase<'_> {
         program.simulate(self.job.batch as u64, device)
     }
 
-    /// Trains the step on the real runtime, whose driver refuses `refusals` although it has room. Also returns
-    /// how many allocations the process requested.
-    pub(super) fn measure(&self, refusals: Option<Refusals>) -> anyhow::Result<(MeasuredRun, u64)> {
-        let conditions = Conditions {
+    /// A card of CUDA's own runtime for the step.
+    pub(super) fn real_side(&self) -> anyhow::Result<RealSide<'_>> {
+        let driver = CountingDriver::new(&[self.card()?], self.conditions(None))?;
+        Ok(RealSide {
+            accepted: self,
+            setup: Setup {
+                device: "cuda".parse::<DeviceName>()?,
+                timeout: TIMEOUT,
+                counting: Some(driver),
+            },
+            tuned: false,
+        })
+    }
+
+    fn conditions(&self, refusals: Option<Refusals>) -> Conditions {
+        Conditions {
             launch_delay: Duration::from_micros(self.case.launch_delay_us),
             refusals,
-        };
-        let driver = CountingDriver::new(&[self.card()?], conditions)?;
-        let setup = Setup {
-            device: "cuda".parse::<DeviceName>()?,
-            timeout: TIMEOUT,
-            counting: Some(driver),
-        };
+        }
+    }
+}
+
+/// A card of CUDA's own runtime on which a step is trained, in a process for each time, and what CubeCL keeps of
+/// its kernels.
+pub(super) struct RealSide<'a> {
+    accepted: &'a AcceptedCase<'a>,
+    setup: Setup,
+    /// Whether CubeCL knows the kernels of a warm step.
+    tuned: bool,
+}
+
+impl RealSide<'_> {
+    /// Trains the step on the real runtime, whose driver refuses `refusals` although it has room. Also returns
+    /// how many allocations the process requested. The kernels of a warm step are tuned the first time, and
+    /// whenever burn's tuner was asked in the time before, since then CubeCL may know more than these.
+    pub(super) fn measure(
+        &mut self,
+        refusals: Option<Refusals>,
+    ) -> anyhow::Result<(MeasuredRun, u64)> {
+        let AcceptedCase { case, job, .. } = self.accepted;
+        let setup = &self.setup;
+        if let Some(driver) = &setup.counting {
+            driver.set_conditions(self.accepted.conditions(refusals))?;
+        }
         let training = Training {
-            model: self.case.network.text(),
-            request: self.job.request(),
+            model: case.network.text(),
+            request: job.request(),
             mode: Mode::Real,
             sampled: false,
             limit: None,
-            tuning: self.case.tuning,
-            fused: self.case.fused,
+            tuning: case.tuning,
+            fused: case.fused,
         };
-        let run = setup.measure(training, &mut |_| {})?;
+        let run = match self.tuned {
+            true => setup.measure_again(training)?,
+            false => setup.measure(training, &mut |_| {})?,
+        };
+        self.tuned = run.tuner_requests() == 0;
         // While kernels are tuned that are known beforehand, the driver refuses nothing.
         let first = run.marks.first().and_then(|mark| mark.journal);
-        let begin = match (self.case.tuning, first) {
+        let begin = match (case.tuning, first) {
             (Tuning::Warm, Some(span)) => span.begin,
             _ => 0,
         };
@@ -292,6 +336,7 @@ impl AcceptedCase<'_> {
         };
         let measured = MeasuredRun {
             figures: Figures::measured(&run, &[]),
+            tuner_requests: run.tuner_requests(),
             ended: match run.ending {
                 Outcome::Trained => Ended::Trained,
                 Outcome::OutOfMemory(_) => Ended::OutOfMemory,

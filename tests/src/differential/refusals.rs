@@ -61,7 +61,9 @@ pub fn refuse_each(case: &Case, most: u64, workers: usize) -> anyhow::Result<Ref
     let Some(accepted) = case.accepted()? else {
         anyhow::bail!("the network does not accept the request");
     };
-    let (run, requests) = accepted.measure(None)?;
+    let program = accepted.program();
+    let mut real = accepted.real_side()?;
+    let (run, requests) = real.measure(None)?;
     if run.ended != Ended::Trained {
         anyhow::bail!(
             "without a refused request the step ended so: {:?}",
@@ -81,9 +83,13 @@ pub fn refuse_each(case: &Case, most: u64, workers: usize) -> anyhow::Result<Ref
     let refused = (1..=requests).step_by(step as usize);
     let refusals =
         refused.flat_map(|first| [ONCE, FOR_GOOD].map(|count| Refusals { first, count }));
+    let idle = Mutex::new(vec![real]);
     share(workers, refusals, |refusals| {
-        let (measured, _) = accepted.measure(Some(refusals))?;
-        let outcome = accepted.compare(&measured, Some(refusals));
+        let real = idle.lock().expect("no worker panics with it").pop();
+        let mut real = real.map_or_else(|| accepted.real_side(), Ok)?;
+        let (measured, _) = real.measure(Some(refusals))?;
+        idle.lock().expect("no worker panics with it").push(real);
+        let outcome = accepted.compare(&program, &measured, Some(refusals));
         record
             .lock()
             .expect("no worker panics with it")
