@@ -260,8 +260,10 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// How often burn's tuner was asked in a warm step for a kernel that it did not know, up to the last mark.
-    pub fn tuner_requests(&self) -> u64 {
-        self.marks.last().map_or(0, |mark| mark.tuner_requests)
+    /// How often burn's tuner was asked in a warm step for a kernel that it did not know, up to the last mark; none
+    /// if never.
+    pub fn tuner_requests(&self) -> Option<u64> {
+        let requests = self.marks.last()?.tuner_requests;
+        (requests > 0).then_some(requests)
     }
 }

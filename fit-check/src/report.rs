@@ -328,6 +328,10 @@ pub struct BatchRun {
     pub may_fit: bool,
     /// Whether it may run out of memory all the same, in such a run. It is looked for if the batch did.
     pub may_run_out: bool,
+    /// How often burn's tuner was asked for a kernel that it did not know, although the step was tuned before; none
+    /// if never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuner_requests: Option<u64>,
     /// How it ended on the device.
     pub ending: Outcome,
 }
@@ -449,6 +453,7 @@ mod tests {
                     fits,
                     may_fit,
                     may_run_out: !fits,
+                    tuner_requests: None,
                     ending,
                 };
                 run.agrees()

@@ -113,6 +113,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             fits: true,
             may_fit: true,
             may_run_out: false,
+            tuner_requests: Some(3),
             ending,
         };
         let report = LimitReport {

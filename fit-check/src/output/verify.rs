@@ -233,10 +233,7 @@ impl Report for VerifyReport {
             );
         }
         if let Some(requests) = self.tuner_requests {
-            let _ = writeln!(
-                page,
-                "\n  kernels that burn's tuner did not know: {requests}, although the step was tuned before. CubeCL keeps no choice that it could not time, so each process tunes these anew, which can take memory that a tuned step does not take"
-            );
+            let _ = writeln!(page, "\n  {}", tuned_anew(requests));
         }
         if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
             let _ = writeln!(
@@ -252,6 +249,14 @@ impl Report for VerifyReport {
     fn tables(&self) -> Vec<Table> {
         vec![self.phase_table(), self.category_table(), self.peak_table()]
     }
+}
+
+/// What it means that burn's tuner was asked so often in a step that was tuned before.
+fn tuned_anew(requests: u64) -> String {
+    format!(
+        "kernels that burn's tuner did not know: {requests}, although the step was tuned before. CubeCL keeps no choice \
+         that it could not time, so each process tunes these anew, in other memory than a tuned step takes"
+    )
 }
 
 impl LimitReport {
@@ -286,6 +291,9 @@ impl Report for LimitReport {
         );
         for run in &self.runs {
             let _ = writeln!(page, "  {}", self.line(run));
+        }
+        if let Some(requests) = self.runs.iter().filter_map(|run| run.tuner_requests).max() {
+            let _ = writeln!(page, "\n  {}", tuned_anew(requests));
         }
         let _ = writeln!(page, "\n  {}", styled(FAINT, device_line(&self.device)));
         let _ = writeln!(

@@ -323,7 +323,7 @@ impl RealSide<'_> {
             true => setup.measure_again(training)?,
             false => setup.measure(training, &mut |_| {})?,
         };
-        self.tuned = run.tuner_requests() == 0;
+        self.tuned = run.tuner_requests().is_none();
         // While kernels are tuned that are known beforehand, the driver refuses nothing.
         let first = run.marks.first().and_then(|mark| mark.journal);
         let begin = match (case.tuning, first) {
@@ -336,7 +336,7 @@ impl RealSide<'_> {
         };
         let measured = MeasuredRun {
             figures: Figures::measured(&run, &[]),
-            tuner_requests: run.tuner_requests(),
+            tuner_requests: run.tuner_requests().unwrap_or(0),
             ended: match run.ending {
                 Outcome::Trained => Ended::Trained,
                 Outcome::OutOfMemory(_) => Ended::OutOfMemory,

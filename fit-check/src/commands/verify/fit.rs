@@ -63,7 +63,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         && error.within(tolerance);
     let report = VerifyReport {
         asked: proof.asked(Some(proof.job.batch)),
-        tuner_requests: Some(run.tuner_requests()).filter(|requests| *requests > 0),
+        tuner_requests: run.tuner_requests(),
         device: run.device.report,
         mode,
         ending: run.ending,

@@ -54,6 +54,7 @@ pub(super) fn run(
             fits: true,
             may_fit: true,
             may_run_out,
+            tuner_requests: largest.tuner_requests(),
             ending: largest.ending,
         },
         BatchRun {
@@ -62,6 +63,7 @@ pub(super) fn run(
             fits: false,
             may_fit,
             may_run_out: true,
+            tuner_requests: next.tuner_requests(),
             ending: next.ending,
         },
     ];
