@@ -173,11 +173,15 @@ impl VerifyReport {
                 within_range(error.reserved, reserved)
             ),
             (Outcome::Trained, false) => format!(
-                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}",
+                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}",
                 styled(BAD, "the estimate does not hold"),
                 relative(error.live),
                 relative(error.worst_phase),
                 relative(error.reserved),
+                error.peak_reserved.map_or(String::new(), |peak| format!(
+                    ", the most reserved at any time {}",
+                    relative(peak)
+                )),
             ),
             (ending, _) => format!(
                 "{}: the step {ending}; {} of {} phases were measured",
@@ -255,7 +259,8 @@ impl Report for VerifyReport {
 fn tuned_anew(requests: u64) -> String {
     format!(
         "kernels that burn's tuner did not know: {requests}, although the step was tuned before. CubeCL keeps no choice \
-         that it could not time, so each process tunes these anew, in other memory than a tuned step takes"
+         that it could not time, and an operand that is not overwritten can make another kernel. They were tuned in \
+         the measured step, in other memory than a tuned step takes"
     )
 }
 
