@@ -119,7 +119,7 @@ impl CountingDriver {
         Ok(driver)
     }
 
-    /// Behaves so in the processes that load it from now on.
+    /// Sets how the driver behaves in the processes that load it from now on.
     ///
     /// # Errors
     ///

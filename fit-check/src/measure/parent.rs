@@ -71,15 +71,14 @@ impl Setup {
         training: Training,
         on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
-        let training = Box::new(training);
         if self.tunes_apart(&training) {
-            let tuned = self.run(&Task::Tune(self.device, training.clone()), &mut |_| {})?;
+            let task = Task::Tune(self.device, Box::new(training.clone()));
+            let tuned = self.run(&task, &mut |_| {})?;
             if tuned.ending != Outcome::Trained {
                 return Ok(tuned);
             }
-            return self.run(&Task::TrainTuned(self.device, training), on_mark);
         }
-        self.run(&Task::Train(self.device, training), on_mark)
+        self.measure_again(training, on_mark)
     }
 
     /// [`Setup::measure`] for a step that this setup has measured before: a process of its own, which tuned the
@@ -88,13 +87,18 @@ impl Setup {
     /// # Errors
     ///
     /// The device does not exist. Failures on the device are part of the [`Measurement`].
-    pub fn measure_again(&self, training: Training) -> anyhow::Result<Measurement> {
+    pub fn measure_again(
+        &self,
+        training: Training,
+        on_mark: &mut dyn FnMut(&Mark),
+    ) -> anyhow::Result<Measurement> {
+        let tuned_before = self.tunes_apart(&training);
         let training = Box::new(training);
-        let task = match self.tunes_apart(&training) {
+        let task = match tuned_before {
             true => Task::TrainTuned(self.device, training),
             false => Task::Train(self.device, training),
         };
-        self.run(&task, &mut |_| {})
+        self.run(&task, on_mark)
     }
 
     /// Whether a process of its own tunes the kernels of `training`.

@@ -268,7 +268,7 @@ impl AcceptedCase<'_> {
 
     /// A card of CUDA's own runtime for the step.
     pub(super) fn real_side(&self) -> anyhow::Result<RealSide<'_>> {
-        let driver = CountingDriver::new(&[self.card()?], self.conditions(None))?;
+        let driver = CountingDriver::new(&[self.card()?], Conditions::default())?;
         Ok(RealSide {
             accepted: self,
             setup: Setup {
@@ -278,13 +278,6 @@ impl AcceptedCase<'_> {
             },
             tuned: false,
         })
-    }
-
-    fn conditions(&self, refusals: Option<Refusals>) -> Conditions {
-        Conditions {
-            launch_delay: Duration::from_micros(self.case.launch_delay_us),
-            refusals,
-        }
     }
 }
 
@@ -308,7 +301,10 @@ impl RealSide<'_> {
         let AcceptedCase { case, job, .. } = self.accepted;
         let setup = &self.setup;
         if let Some(driver) = &setup.counting {
-            driver.set_conditions(self.accepted.conditions(refusals))?;
+            driver.set_conditions(Conditions {
+                launch_delay: Duration::from_micros(case.launch_delay_us),
+                refusals,
+            })?;
         }
         let training = Training {
             model: case.network.text(),
@@ -320,7 +316,7 @@ impl RealSide<'_> {
             fused: case.fused,
         };
         let run = match self.tuned {
-            true => setup.measure_again(training)?,
+            true => setup.measure_again(training, &mut |_| {})?,
             false => setup.measure(training, &mut |_| {})?,
         };
         self.tuned = run.tuner_requests().is_none();
