@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,11 +13,10 @@ use estimator::{DeviceSpec, Runtime, Tuning};
 use etcetera::BaseStrategy;
 use model_zoo::{Model, Request};
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use crate::cli;
 use crate::job_info::GpuName;
-use crate::output::Rendered;
+use crate::output::{Rendered, file};
 use crate::resolve::ResolvedRequest;
 
 /// The most bytes that all entries take; those that were asked for least recently are deleted first.
@@ -112,16 +110,14 @@ impl Cache {
 
     /// Keeps the answer to `question`, if possible.
     pub fn keep(&self, question: &impl Serialize, answer: Answer) {
-        let Some((question, file)) = self.entry(question) else {
+        let Some((question, path)) = self.entry(question) else {
             return;
         };
         let kept = || -> std::io::Result<()> {
             let folder = self.folder.as_deref().unwrap_or(Path::new("."));
             fs::create_dir_all(folder)?;
-            let mut partial = NamedTempFile::new_in(folder)?;
-            serde_json::to_writer(&mut partial, &Entry { question, answer })?;
-            partial.flush()?;
-            partial.persist(&file)?;
+            let entry = serde_json::to_string(&Entry { question, answer })?;
+            file::replace(&path, None, &entry)?;
             self.shrink(MOST_BYTES)
         };
         // The user gets the answer all the same.
@@ -337,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_costs_nothing() {
-        let file = NamedTempFile::new().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
         let cache = cache(file.path());
         cache.keep(&1, answer("one"));
         assert_eq!(cache.find(&1), None);

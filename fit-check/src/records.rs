@@ -1,7 +1,5 @@
 //! Stored measurements, one per line of a file.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 
 use estimator::Bytes;
@@ -11,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::comparison::Figures;
 use crate::job_info::Burn;
 use crate::measure::{DeviceReport, Mode, Outcome};
+use crate::output::file;
 use crate::report::{LimitReport, VerifyReport};
 use crate::user_error::UserError;
 
@@ -165,33 +164,26 @@ pub fn today() -> String {
     jiff::Timestamp::now().strftime("%F").to_string()
 }
 
-/// Appends `record` to `file`.
+/// Appends `record`, a line, to the file at `path`.
 ///
 /// # Errors
 ///
 /// The file does not exist or cannot be written. It is not created, since records belong to the repository.
-pub fn append(file: &Path, record: &impl Serialize) -> anyhow::Result<()> {
-    let line = serde_json::to_string(record)?;
-    let written = open(file).and_then(|mut file| writeln!(file, "{line}"));
-    Ok(written.map_err(|error| unwritable(file, &error))?)
+pub fn append(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_string(record)? + "\n";
+    Ok(file::append(path, &line).map_err(|error| unwritable(path, &error))?)
 }
 
-/// Checks that `file` can be appended to, before any work is done for it.
+/// Checks that the file at `path` can be appended to, before any work is done for it.
 ///
 /// # Errors
 ///
 /// The file does not exist or cannot be written.
-pub fn check(file: &Path) -> Result<(), UserError> {
-    open(file)
-        .map(drop)
-        .map_err(|error| unwritable(file, &error))
+pub fn check(path: &Path) -> Result<(), UserError> {
+    file::check_append(path).map_err(|error| unwritable(path, &error))
 }
 
-fn open(file: &Path) -> std::io::Result<File> {
-    OpenOptions::new().append(true).open(file)
-}
-
-fn unwritable(file: &Path, error: &std::io::Error) -> UserError {
-    UserError::new(format!("cannot record in {}: {error}", file.display()))
+fn unwritable(path: &Path, error: &std::io::Error) -> UserError {
+    UserError::new(format!("cannot record in {}: {error}", path.display()))
         .hint("run it in the root of the repository, or name the file: --record FILE")
 }

@@ -1,5 +1,8 @@
 //! The same question again is answered from the kept answers, and exactly like the first time.
 
+#[cfg(target_os = "linux")]
+mod full_disk;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -104,6 +107,18 @@ fn a_folder_that_cannot_be_written_to_costs_the_entry_and_not_the_answer() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let output = answer(&file.path().join("below"), "estimate alexnet --batch 2");
     assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_costs_the_entry_and_not_the_answer() {
+    let folder = Path::new(full_disk::FILE).parent().unwrap();
+    let Some(output) = full_disk::run(&fit_check(folder, "estimate alexnet --batch 2")) else {
+        return;
+    };
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("alexnet"));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 

@@ -1,6 +1,9 @@
 //! Answers are written to files of every kind, and everything else stays as it was.
 #![cfg(unix)]
 
+#[cfg(target_os = "linux")]
+mod full_disk;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -132,6 +135,47 @@ fn a_full_standard_output_is_an_error() {
         "{}",
         message(&output)
     );
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut plain = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    plain.args(["gpus", "l4"]);
+    for mut command in [plain, write_to(Path::new("/dev/stdout"))] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).output().unwrap();
+        assert_eq!(message(&output), "");
+        assert!(output.status.success());
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn on_a_full_disk_the_file_stays_as_it_was() {
+    for (command, option) in [
+        ("gpus", "--output"),
+        ("estimate alexnet-mini --batch 2", "--output"),
+        ("estimate alexnet-mini --batch 2", "--html"),
+        ("estimate alexnet-mini --batch 2", "--svg"),
+        ("estimate alexnet-mini --batch 2", "--trace"),
+    ] {
+        let mut fit_check = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+        let arguments = command.split_whitespace();
+        fit_check.args(arguments).args([option, full_disk::FILE]);
+        let Some(output) = full_disk::run(&fit_check) else {
+            return;
+        };
+        let stderr = message(&output);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{command} {option}: {stderr}"
+        );
+        let said = "No space left on device (os error 28)\nhint: choose another ";
+        let said = format!("error: cannot write {}: {said}{option}", full_disk::FILE);
+        assert!(stderr.contains(&said), "{command} {option}: {stderr}");
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@
 //! `mesa-vulkan-drivers`) and sets `FIT_CHECK_NEEDS_DEVICE`, with which they fail instead.
 #![cfg(not(feature = "autotune"))]
 
+#[cfg(target_os = "linux")]
+mod full_disk;
+
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -186,6 +189,24 @@ fn the_largest_batch_trains_and_one_more_does_not() {
         assert_eq!(batch(next), batch(largest) + 1);
         assert_eq!(output.status.code(), Some(0), "{arguments}: {answer}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn on_a_full_disk_no_part_of_a_record_is_kept() {
+    if !can_measure() {
+        return;
+    }
+    let mut command = verify("alexnet-mini --batch 2 --dry-run");
+    command.args(["--record", full_disk::FILE]);
+    let Some(output) = full_disk::run(&command) else {
+        return;
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let said = format!("error: cannot record in {}: No space", full_disk::FILE);
+    assert!(stderr.contains(&said), "{stderr}");
+    assert_eq!(answer(&output)["model"], "alexnet-mini");
 }
 
 #[test]

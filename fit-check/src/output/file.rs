@@ -26,7 +26,8 @@ enum Target {
         path: PathBuf,
         existing: Option<Metadata>,
     },
-    /// A terminal, a pipe, a device, or the target of `/dev/stdout`: it is opened and written to.
+    /// A terminal, a pipe, a device, or the target of `/dev/stdout`: it is opened and written to, after any text that was
+    /// written through the same name before.
     Opened,
 }
 
@@ -53,19 +54,8 @@ impl File<'_> {
     /// It cannot be written.
     pub fn save(&self, text: &str) -> anyhow::Result<()> {
         let write = || match self.target()? {
-            Target::Replaced { path, existing } => {
-                let mut partial = partial(&path, existing.as_ref())?;
-                partial.write_all(text.as_bytes())?;
-                // Only this shows that the disk is full, on some systems.
-                partial.as_file().sync_all()?;
-                partial.persist(&path).map(drop).map_err(io::Error::from)
-            }
-            Target::Opened => {
-                // Text that was written before through the same name stays.
-                let mut opened = OpenOptions::new().append(true).open(self.path)?;
-                opened.write_all(text.as_bytes())?;
-                opened.flush()
-            }
+            Target::Replaced { path, existing } => replace(&path, existing.as_ref(), text),
+            Target::Opened => append(self.path, text),
         };
         match write() {
             // The reader has closed its pipe: it has seen enough.
@@ -93,9 +83,55 @@ impl File<'_> {
 
     fn unwritable(&self, why: &io::Error) -> UserError {
         let (option, otherwise) = (self.option, self.otherwise);
+        let why = plain(why);
         UserError::new(format!("cannot write {}: {why}", self.path.display()))
             .hint(format!("choose another {option}, or {otherwise}"))
     }
+}
+
+/// Writes a new regular file at `path`, with the permissions of the `existing` one, in full or not at all.
+///
+/// # Errors
+///
+/// It cannot be written. The existing file is then as it was.
+pub fn replace(path: &Path, existing: Option<&Metadata>, text: &str) -> io::Result<()> {
+    let mut partial = partial(path, existing)?;
+    partial.write_all(text.as_bytes())?;
+    // Only this shows that the disk is full, on some systems.
+    partial.as_file().sync_all()?;
+    partial.persist(path).map(drop).map_err(io::Error::from)
+}
+
+/// Checks that text can be added to what is at `path`. A pipe or a device is not opened before there is something to
+/// write: the reader of a pipe would see an end.
+///
+/// # Errors
+///
+/// Nothing is at `path`, or it cannot be written.
+pub fn check_append(path: &Path) -> io::Result<()> {
+    let existing = fs::metadata(path)?;
+    match existing.is_file() || existing.is_dir() {
+        true => append(path, ""),
+        false => Ok(()),
+    }
+}
+
+/// Adds `text` to the end of what is at `path`: to a regular file in full or not at all.
+///
+/// # Errors
+///
+/// Nothing is at `path`, or it cannot be written.
+pub fn append(path: &Path, text: &str) -> io::Result<()> {
+    let mut opened = OpenOptions::new().append(true).open(path)?;
+    let before = opened.metadata()?;
+    // One call, so that two programs that add lines to a file do not mix them.
+    let written = opened
+        .write_all(text.as_bytes())
+        .and_then(|()| opened.flush());
+    if written.is_err() && before.is_file() {
+        opened.set_len(before.len())?;
+    }
+    written
 }
 
 /// The path at the end of the links that begin at `path`, whether it exists or not. Links below `/dev` and
@@ -131,7 +167,7 @@ fn partial(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile
     builder.prefix(&name).suffix(".partial");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let partial = builder.tempfile_in(folder_of(path)).map_err(plain)?;
+    let partial = builder.tempfile_in(folder_of(path))?;
     if let Some(existing) = existing {
         partial.as_file().set_permissions(existing.permissions())?;
     }
@@ -139,10 +175,8 @@ fn partial(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile
 }
 
 /// `error` as the system describes it, without the name of the temporary file.
-fn plain(error: io::Error) -> io::Error {
-    let text = error.to_string();
-    match text.split_once(" at path ") {
-        Some((said, _)) => io::Error::new(error.kind(), said),
-        None => error,
-    }
+fn plain(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    text.truncate(text.find(" at path ").unwrap_or(text.len()));
+    text
 }
