@@ -31,6 +31,7 @@ pub(crate) fn table(records: &[RefusalRecord]) -> String {
             record.for_good.runs,
             record.for_good.out_of_memory,
             record.for_good.agree,
+            record.once.again + record.for_good.again,
         ];
         let counts = counts.iter().map(u64::to_string);
         [network, record.burn.clone()]
@@ -49,6 +50,7 @@ pub(crate) fn table(records: &[RefusalRecord]) -> String {
             "refused for good",
             "of these, ran out of memory on both sides",
             "of these, agree in everything",
+            "of all runs, agree when measured again",
         ],
         rows.collect::<Vec<_>>(),
     );

@@ -14,5 +14,5 @@ mod summary;
 pub use case::{Case, CaseModel, NetworkSpec, draw, small_jobs};
 pub use outcome::{CaseOutcome, Ended, MeasuredRun, Quantity, Tally};
 pub use record::{CaseRecord, switches};
-pub use refusals::{RefusalCounts, RefusalOutcome, RefusalRecord, refuse_each};
+pub use refusals::{RefusalCounts, RefusalOutcome, RefusalRecord, Refused, refuse_each};
 pub use summary::Summary;

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 use clap::{Parser, Subcommand};
 use fit_check_tests::differential::{
-    Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Summary, draw, refuse_each,
+    Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Refused, Summary, draw, refuse_each,
     small_jobs, switches,
 };
 use fit_check_tests::workers::share;
@@ -45,6 +45,9 @@ struct Arguments {
     /// Refuse each request for memory, up to this many, of the case, or of a small job of each file of the zoo
     #[arg(long, value_name = "MOST", conflicts_with_all = ["summarize", "summary"])]
     refuse: Option<u64>,
+    /// Refuse only this request, counted from one
+    #[arg(long, value_name = "REQUEST", requires = "refuse")]
+    only: Option<u64>,
     /// Append the outcome of each case to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -57,7 +60,7 @@ struct Arguments {
     /// Add what was measured to the record
     #[arg(long, requires = "record")]
     figures: bool,
-    /// How often a case that differs is measured again
+    /// How often a case or a run that differs is measured again
     #[arg(long, default_value_t = 2)]
     again: u32,
     /// Report a case as it was drawn
@@ -250,16 +253,30 @@ fn refuse(
     let mut agree = true;
     for mut case in cases {
         case.fused &= !arguments.unfused;
-        let record = refuse_each(&case, most, arguments.jobs)?;
+        let which = Refused {
+            most,
+            only: arguments.only,
+            again: arguments.again,
+            workers: arguments.jobs,
+        };
+        let record = refuse_each(&case, which)?;
         println!("{}", case.network.text());
         for (how, counts) in [("once", record.once), ("for good", record.for_good)] {
             println!(
-                "  {} of {} requests refused {how}: {} trained, {} out of memory, {} agree in everything",
-                counts.runs, record.requests, counts.trained, counts.out_of_memory, counts.agree
+                "  {} of {} requests refused {how}: {} trained, {} out of memory, {} agree in everything ({} when measured again)",
+                counts.runs,
+                record.requests,
+                counts.trained,
+                counts.out_of_memory,
+                counts.agree,
+                counts.again
             );
         }
         for refusal in &record.differ {
             println!("  {:?}: {:?}", refusal.refusals, refusal.outcome);
+            let case = serde_json::to_string(&case)?;
+            let first = refusal.refusals.first;
+            println!("    --case '{case}' --refuse {most} --only {first}");
         }
         agree &= record.agrees();
         if let Some(file) = &arguments.record {

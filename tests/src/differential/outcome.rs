@@ -217,7 +217,16 @@ impl AcceptedCase<'_> {
         device.simulation.refusals = refusals;
         let mut simulated = SimulatedSide::of(self.simulate(program, device.clone()));
         let in_place = |simulated: &mut SimulatedSide| {
-            simulated.add_in_place(measured, &device, |device| self.simulate(program, device));
+            let mut device = device.clone();
+            let mut usual = None;
+            if refusals.is_some() && simulated.ended == Ended::OutOfMemory {
+                // Up to the first request that it refuses, a card is like one that refuses nothing. A run with other
+                // operands makes other requests: refused this one, it can end in another phase, or train.
+                device.simulation.refusals = None;
+                usual = self.simulate(program, device.clone()).ok();
+            }
+            let simulate = |device| self.simulate(program, device);
+            simulated.add_in_place(usual.as_ref(), measured, &device, simulate);
         };
         // Where the pages are right, burn overwrote other operands.
         let only_operands = !simulated.explains(measured) && simulated.has_pages_of(measured);
@@ -412,15 +421,17 @@ impl SimulatedSide {
         false
     }
 
-    /// Takes what is possible if burn does not overwrite some operands.
+    /// Takes what is possible if burn does not overwrite some operands that it does in the run `usual` on `device`; none
+    /// is this run.
     fn add_in_place(
         &mut self,
+        usual: Option<&Simulated>,
         measured: &MeasuredRun,
         device: &DeviceSpec,
         simulate: impl FnMut(DeviceSpec) -> Result<Simulated, estimator::Error>,
     ) {
-        if let Some((usual, figures)) = &mut self.run {
-            figures.widen_in_place(usual, &measured.figures, device, simulate);
+        if let Some((run, figures)) = &mut self.run {
+            figures.widen_in_place(usual.unwrap_or(run), &measured.figures, device, simulate);
         }
     }
 

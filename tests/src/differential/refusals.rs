@@ -40,6 +40,9 @@ pub struct RefusalCounts {
     pub out_of_memory: u64,
     /// Those in which both sides agree in everything.
     pub agree: u64,
+    /// Of these, the ones that differed when they were measured for the first time.
+    #[serde(default)]
+    pub again: u64,
 }
 
 /// One refused request, and what both sides made of it.
@@ -51,13 +54,26 @@ pub struct RefusalOutcome {
     pub outcome: CaseOutcome,
 }
 
-/// Runs `case` twice for each request that it makes to the card, up to `most` of them, spread evenly: the card
-/// refuses that request alone, and then every later one as well. `workers` runs are made at once.
+/// Which requests of a job are refused, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused {
+    /// The most requests, spread evenly over all that the job makes.
+    pub most: u64,
+    /// Only this request, counted from one.
+    pub only: Option<u64>,
+    /// How often a run in which the two sides differ is measured again: two real runs can differ too.
+    pub again: u32,
+    /// How many runs are made at once.
+    pub workers: usize,
+}
+
+/// Runs `case` twice for each of the requests that it makes to the card: the card refuses that request alone, and then
+/// every later one as well.
 ///
 /// # Errors
 ///
 /// The child process could not be started, or the case does not train without refusals.
-pub fn refuse_each(case: &Case, most: u64, workers: usize) -> anyhow::Result<RefusalRecord> {
+pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord> {
     let Some(accepted) = case.accepted()? else {
         anyhow::bail!("the network does not accept the request");
     };
@@ -79,21 +95,35 @@ pub fn refuse_each(case: &Case, most: u64, workers: usize) -> anyhow::Result<Ref
         for_good: RefusalCounts::default(),
         differ: Vec::new(),
     });
-    let step = requests.div_ceil(most).max(1);
+    let step = requests.div_ceil(which.most).max(1);
     let refused = (1..=requests).step_by(step as usize);
+    let refused = refused.filter(|first| which.only.is_none_or(|only| only == *first));
     let refusals =
         refused.flat_map(|first| [ONCE, FOR_GOOD].map(|count| Refusals { first, count }));
     let idle = Mutex::new(vec![real]);
-    share(workers, refusals, |refusals| {
+    share(which.workers, refusals, |refusals| {
         let real = idle.lock().expect("no worker panics with it").pop();
         let mut real = real.map_or_else(|| accepted.real_side(), Ok)?;
-        let (measured, _) = real.measure(Some(refusals))?;
+        let mut run = || -> anyhow::Result<CaseOutcome> {
+            let (measured, _) = real.measure(Some(refusals))?;
+            Ok(accepted.compare(&program, &measured, Some(refusals)))
+        };
+        let mut outcome = run()?;
+        let mut again = false;
+        for _ in 0..which.again {
+            if outcome.agrees() {
+                break;
+            }
+            let other = run()?;
+            if other.agrees() {
+                (outcome, again) = (other, true);
+            }
+        }
         idle.lock().expect("no worker panics with it").push(real);
-        let outcome = accepted.compare(&program, &measured, Some(refusals));
         record
             .lock()
             .expect("no worker panics with it")
-            .add(refusals, outcome);
+            .add(refusals, outcome, again);
         Ok(())
     })?;
     let mut record = record.into_inner()?;
@@ -110,22 +140,23 @@ const ONCE: u64 = 1;
 const FOR_GOOD: u64 = u64::MAX;
 
 impl RefusalCounts {
-    fn add(&mut self, outcome: &CaseOutcome) {
+    fn add(&mut self, outcome: &CaseOutcome, again: bool) {
         let both = |ended| outcome.real == ended && outcome.simulated == ended;
         self.runs += 1;
         self.trained += u64::from(both(Ended::Trained));
         self.out_of_memory += u64::from(both(Ended::OutOfMemory));
         self.agree += u64::from(outcome.agrees());
+        self.again += u64::from(again);
     }
 }
 
 impl RefusalRecord {
-    fn add(&mut self, refusals: Refusals, outcome: CaseOutcome) {
+    fn add(&mut self, refusals: Refusals, outcome: CaseOutcome, again: bool) {
         let counts = match refusals.count {
             ONCE => &mut self.once,
             _ => &mut self.for_good,
         };
-        counts.add(&outcome);
+        counts.add(&outcome, again);
         if !outcome.agrees() {
             self.differ.push(RefusalOutcome { refusals, outcome });
         }
