@@ -1,5 +1,7 @@
 //! The table about requests for memory that a card refused, for `docs/accuracy.md`.
 
+use std::collections::BTreeMap;
+
 use fit_check::output::markdown;
 use fit_check_tests::differential::{NetworkSpec, RefusalRecord};
 
@@ -16,29 +18,26 @@ pub fn all() -> serde_json::Result<Vec<RefusalRecord>> {
     lines.map(serde_json::from_str).collect()
 }
 
-/// How the jobs of `records` ended.
+/// How the jobs of `records` ended, and all jobs of each configuration of burn together.
 pub(crate) fn table(records: &[RefusalRecord]) -> String {
-    let rows = records.iter().map(|record| {
+    let mut rows = Vec::new();
+    let mut totals: BTreeMap<&str, (usize, [u64; COUNTS])> = BTreeMap::new();
+    for record in records {
         let network = match &record.case.network {
             NetworkSpec::Zoo(name) => name.clone(),
             NetworkSpec::Random(_) => "a random network".into(),
         };
-        let counts = [
-            record.requests,
-            record.once.runs,
-            record.once.trained,
-            record.once.agree,
-            record.for_good.runs,
-            record.for_good.out_of_memory,
-            record.for_good.agree,
-            record.once.again + record.for_good.again,
-        ];
-        let counts = counts.iter().map(u64::to_string);
-        [network, record.burn.clone()]
-            .into_iter()
-            .chain(counts)
-            .collect()
-    });
+        let counts = counts(record);
+        let (jobs, sums) = totals.entry(&record.burn).or_default();
+        *jobs += 1;
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        rows.push(row(network, &record.burn, counts));
+    }
+    for (burn, (jobs, sums)) in totals {
+        rows.push(row(format!("all {jobs} jobs"), burn, sums));
+    }
     let table = text_table(
         [
             "network",
@@ -52,7 +51,30 @@ pub(crate) fn table(records: &[RefusalRecord]) -> String {
             "of these, agree in everything",
             "of all runs, agree when measured again",
         ],
-        rows.collect::<Vec<_>>(),
+        rows,
     );
     markdown::render(&[table])
+}
+
+/// The columns with numbers.
+const COUNTS: usize = 8;
+
+/// The numbers of a job, in the order of the columns.
+fn counts(record: &RefusalRecord) -> [u64; COUNTS] {
+    let (once, for_good) = (record.once, record.for_good);
+    [
+        record.requests,
+        once.runs,
+        once.trained,
+        once.agree,
+        for_good.runs,
+        for_good.out_of_memory,
+        for_good.agree,
+        once.again + for_good.again,
+    ]
+}
+
+fn row(network: String, burn: &str, counts: [u64; COUNTS]) -> Vec<String> {
+    let counts = counts.iter().map(u64::to_string);
+    [network, burn.into()].into_iter().chain(counts).collect()
 }
