@@ -72,7 +72,7 @@ pub struct Refused {
 ///
 /// # Errors
 ///
-/// The child process could not be started, or the case does not train without refusals.
+/// The child process could not be started, the case does not train without refusals, or it makes no such request.
 pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord> {
     let Some(accepted) = case.accepted()? else {
         anyhow::bail!("the network does not accept the request");
@@ -95,11 +95,19 @@ pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord>
         for_good: RefusalCounts::default(),
         differ: Vec::new(),
     });
-    let step = requests.div_ceil(which.most).max(1);
-    let refused = (1..=requests).step_by(step as usize);
-    let refused = refused.filter(|first| which.only.is_none_or(|only| only == *first));
-    let refusals =
-        refused.flat_map(|first| [ONCE, FOR_GOOD].map(|count| Refusals { first, count }));
+    let refused: Vec<u64> = match which.only {
+        Some(only) if !(1..=requests).contains(&only) => {
+            anyhow::bail!("the job makes {requests} requests, and none is number {only}")
+        }
+        Some(only) => vec![only],
+        None => {
+            let step = requests.div_ceil(which.most).max(1);
+            (1..=requests).step_by(step as usize).collect()
+        }
+    };
+    let refusals = refused
+        .into_iter()
+        .flat_map(|first| [ONCE, FOR_GOOD].map(|count| Refusals { first, count }));
     let idle = Mutex::new(vec![real]);
     share(which.workers, refusals, |refusals| {
         let real = idle.lock().expect("no worker panics with it").pop();
