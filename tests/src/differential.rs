@@ -12,7 +12,7 @@ mod refusals;
 mod summary;
 
 pub use case::{Case, CaseModel, NetworkSpec, draw, small_jobs};
-pub use outcome::{CaseOutcome, Ended, MeasuredRun, Quantity, Tally};
+pub use outcome::{CaseOutcome, Ended, MeasuredRun, Quantity, Tally, agreeing};
 pub use record::{CaseRecord, switches};
 pub use refusals::{RefusalCounts, RefusalOutcome, RefusalRecord, Refused, refuse_each};
 pub use summary::Summary;

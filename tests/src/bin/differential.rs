@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 use fit_check_tests::differential::{
-    Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Refused, Summary, draw, refuse_each,
-    small_jobs, switches,
+    Case, CaseOutcome, CaseRecord, MeasuredRun, NetworkSpec, Refused, Summary, agreeing, draw,
+    refuse_each, small_jobs, switches,
 };
 use fit_check_tests::workers::share;
 use serde::Serialize;
@@ -172,22 +173,16 @@ fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyh
         case
     };
     let mut case = drawn(tree.current());
-    let Some((mut measured, mut outcome)) = run_case(&case)? else {
+    let Some(first) = run_case(&case)? else {
         summary.lock().expect("no worker panics with it").skipped += 1;
         return Ok(());
     };
-    // What differs between two real runs is no difference to the simulated card.
-    let mut again = false;
-    for _ in 0..arguments.again {
-        if outcome.agrees() {
-            break;
-        }
-        if let Some((run, other)) = run_case(&case)?
-            && other.agrees()
-        {
-            (measured, outcome, again) = (run, other, true);
-        }
-    }
+    let ((mut measured, mut outcome), again) = agreeing(
+        first,
+        arguments.again,
+        |(_, outcome)| outcome.agrees(),
+        || run_case(&case)?.context("the network does not accept the request"),
+    )?;
     if !outcome.agrees() && !arguments.no_shrink {
         // Each attempt takes as long as the case, so they are few.
         for _ in 0..SHRINKS {

@@ -120,6 +120,30 @@ impl CaseOutcome {
     }
 }
 
+/// Measures again, up to `again` times, where the two sides of `first` differ: what differs between two real runs is no
+/// difference to the simulated card. Returns the outcome that agrees, or else the first, and whether it is a later one.
+///
+/// # Errors
+///
+/// Those of `run`.
+pub fn agreeing<T>(
+    first: T,
+    again: u32,
+    agrees: impl Fn(&T) -> bool,
+    mut run: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, bool)> {
+    if agrees(&first) {
+        return Ok((first, false));
+    }
+    for _ in 0..again {
+        let other = run()?;
+        if agrees(&other) {
+            return Ok((other, true));
+        }
+    }
+    Ok((first, false))
+}
+
 /// Whether the two sides are equal in every phase.
 fn all_equal(quantities: &[(Quantity, Tally)]) -> bool {
     let mut tallies = quantities.iter();

@@ -6,7 +6,7 @@ use estimator::Refusals;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::outcome::{CaseOutcome, Ended};
+use super::outcome::{CaseOutcome, Ended, agreeing};
 use super::record::switches;
 use crate::workers::share;
 
@@ -116,17 +116,8 @@ pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord>
             let (measured, _) = real.measure(Some(refusals))?;
             Ok(accepted.compare(&program, &measured, Some(refusals)))
         };
-        let mut outcome = run()?;
-        let mut again = false;
-        for _ in 0..which.again {
-            if outcome.agrees() {
-                break;
-            }
-            let other = run()?;
-            if other.agrees() {
-                (outcome, again) = (other, true);
-            }
-        }
+        let first = run()?;
+        let (outcome, again) = agreeing(first, which.again, CaseOutcome::agrees, run)?;
         idle.lock().expect("no worker panics with it").push(real);
         record
             .lock()
