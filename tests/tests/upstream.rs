@@ -2,6 +2,8 @@
 //! test for each, which fails by name when burn changes it.
 #![cfg(feature = "autotune")]
 
+use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use burn::nn::LinearConfig;
@@ -164,4 +166,31 @@ fn a_buffer_without_memory_is_known_by_its_error() {
     let reported = ErrorGraph::default().reports([claim].into_iter()).err();
     let reported = reported.expect("nothing was written to it").to_string();
     assert!(upstream::is_unallocated(&reported), "{reported}");
+}
+
+/// With fusion, burn turns on default features of crates below it. If the plain configuration had other features of these,
+/// they and all that depend on them, CubeCL's kernels too, would be compiled a second time: 19 of the 86 minutes of
+/// `.ci/run` on 2026-11-27. See `burn-std` in the workspace's `Cargo.toml`.
+#[test]
+fn both_configurations_share_what_is_below_burn() {
+    let features = |options: &[&str]| -> BTreeSet<String> {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--workspace", "--offline", "--locked"])
+            .args(["--edges", "normal", "--prefix", "none"])
+            .args(["--format", "{p} {f}"])
+            .args(options)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let shared = ["cubecl", "cubek-", "burn-backend ", "burn-ir ", "burn-std "];
+        let crates = String::from_utf8(output.stdout).unwrap();
+        crates
+            .lines()
+            .filter(|line| shared.iter().any(|name| line.starts_with(name)))
+            .map(|line| line.trim_end_matches(" (*)").to_string())
+            .collect()
+    };
+    let default = features(&[]);
+    assert!(default.len() > 20, "{default:?}");
+    assert_eq!(default, features(&["--no-default-features"]));
 }
