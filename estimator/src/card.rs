@@ -120,7 +120,9 @@ impl SimulatedCard {
 
     /// Takes the recording so far; the card begins a new one.
     pub(crate) fn take_recording(&self) -> Recording {
-        std::mem::take(&mut self.shared.recorder().recording)
+        let mut recording = std::mem::take(&mut self.shared.recorder().recording);
+        recording.shrink_to_fit();
+        recording
     }
 
     pub(crate) fn shared(&self) -> &Arc<CardState> {

@@ -234,7 +234,7 @@ impl Analysis {
     pub fn active_op(&self, recording: &Recording, position: usize) -> ActiveOp {
         let events = recording.events.iter().enumerate().skip(position);
         let mut launches = events.filter_map(|(position, event)| match event {
-            Event::Launch(launch) => Some((position, launch)),
+            Event::Launch(launch) => Some((position, *launch)),
             _ => None,
         });
         let Some((position, launch)) = launches.next() else {
@@ -245,7 +245,7 @@ impl Analysis {
                 .layer_of
                 .launch(position)
                 .map(|layer| path(recording, layer)),
-            kernel: Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
+            kernel: Some(kernel_name(recording.kernel(launch))),
         }
     }
 

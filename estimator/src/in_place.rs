@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::Bytes;
-use crate::record::{BufferId, Event, Recording};
+use crate::record::{BufferId, Event, Metadata, Recording};
 use crate::upstream::LAYOUT_COPIES;
 
-/// The metadata that the launches of a run have had by the end of each phase: its content, as a hash, and its words.
+/// The metadata that the launches of a run have had by the end of each phase.
 #[derive(Clone, Debug, Default)]
-pub struct LaunchMetadata(Vec<HashSet<(u64, u32)>>);
+pub struct LaunchMetadata(Vec<HashSet<Metadata>>);
 
 impl LaunchMetadata {
     /// The metadata in `recording`.
@@ -20,8 +20,8 @@ impl LaunchMetadata {
         let phases = phases.take(recording.marks.len()).map(|events| {
             had.extend(events.iter().filter_map(|event| match event {
                 Event::Launch(launch) => {
-                    let metadata = launch.metadata?;
-                    Some((recording.metadata[metadata.id as usize], metadata.words))
+                    let metadata = recording.launch(*launch).metadata?;
+                    Some(recording.metadata[metadata.0 as usize])
                 }
                 _ => None,
             }));
@@ -46,8 +46,8 @@ impl LaunchMetadata {
         phases
             .map(|(more, usual)| {
                 let extra = more.difference(usual);
-                extra.fold((0, Bytes::ZERO), |(count, bytes), (_, words)| {
-                    (count + 1, bytes + Bytes(u64::from(*words) * 8))
+                extra.fold((0, Bytes::ZERO), |(count, bytes), metadata| {
+                    (count + 1, bytes + Bytes(u64::from(metadata.words) * 8))
                 })
             })
             .collect()
@@ -109,11 +109,11 @@ fn written_buffers(recording: &Recording) -> Vec<HashMap<Written, Bytes>> {
     for event in &recording.events {
         match event {
             Event::Launch(launch) => {
-                match recording.kernels[launch.kernel.0 as usize].contains(LAYOUT_COPIES) {
+                match recording.kernel(*launch).contains(LAYOUT_COPIES) {
                     true => now.copies += 1,
                     false => (now.launches, now.copies) = (now.launches + 1, 0),
                 }
-                for (position, buffer) in recording.writes(launch).iter().enumerate() {
+                for (position, buffer) in recording.writes(*launch).iter().enumerate() {
                     in_use.insert(*buffer, Written { position, ..now });
                 }
             }
@@ -148,9 +148,7 @@ mod tests {
             for words in *phase {
                 recorder.launch(StreamId { value: 0 }, "kernel", words, &[], &[]);
             }
-            let recording = &mut recorder.recording;
-            recording.events.push(Event::Mark(recording.marks.len()));
-            recording.marks.push(Mark {
+            recorder.recording.add_mark(Mark {
                 phase: Phase::Forward,
                 step: 0,
                 roles: Vec::new(),
@@ -197,7 +195,7 @@ mod tests {
             if !overwrites {
                 recording.events.extend([operand, copy].map(Event::Free));
             }
-            recording.events.push(Event::Mark(phase));
+            recording.events.push(Event::Mark(phase as u32));
         }
         recording
     }

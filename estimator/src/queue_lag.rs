@@ -1,6 +1,6 @@
 //! Whether a step also fits on a device where the device's thread is behind the program.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::card::{DeviceSpec, QueueLag};
 use crate::estimate::Analysis;
@@ -81,7 +81,7 @@ impl Lagged {
 /// `recording` with buffers of these sizes.
 pub(crate) fn resized(recording: &Recording, sizes: Vec<Bytes>) -> Recording {
     let mut recording = recording.clone();
-    for (buffer, bytes) in recording.buffers.iter_mut().zip(sizes) {
+    for (buffer, bytes) in Arc::make_mut(&mut recording.buffers).iter_mut().zip(sizes) {
         buffer.bytes = bytes;
     }
     recording

@@ -132,9 +132,9 @@ impl Replay {
             self.queued_until += 1;
             if let Event::Launch(launch) = event {
                 let operands = recording
-                    .reads(launch)
+                    .reads(*launch)
                     .iter()
-                    .chain(recording.writes(launch));
+                    .chain(recording.writes(*launch));
                 let bindings = operands.map(|buffer| self.handle(*buffer).clone().binding());
                 let bindings = bindings.collect();
                 self.bound.push_back(bindings);
@@ -165,7 +165,7 @@ impl Replay {
         bytes: impl Fn(BufferId) -> Bytes,
     ) -> Result<(), (BufferId, IoError)> {
         match event {
-            Event::Stream(stream) => self.stream = *stream,
+            Event::Stream(stream) => self.stream = recording.streams[*stream as usize],
             // The card allocates metadata buffers itself, with the launch.
             Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
             }
@@ -178,8 +178,9 @@ impl Replay {
                 self.buffers[buffer.0 as usize] = None;
             }
             Event::Launch(launch) => {
-                if let Some(metadata) = launch.metadata {
-                    self.fill(metadata);
+                if let Some(metadata) = recording.launch(*launch).metadata {
+                    let words = recording.metadata[metadata.0 as usize].words;
+                    self.fill(metadata, words);
                     // A card without room for metadata refuses the next allocation too.
                     let _ = self.memory.launch(&self.words, self.stream);
                 }
@@ -187,7 +188,8 @@ impl Replay {
             }
             Event::Mode(mode) => self.memory.mode((*mode).into(), self.stream),
             Event::Write => self.memory.write(self.stream),
-            Event::Read(bytes) => {
+            Event::Read(read) => {
+                let bytes = &recording.reads_back[*read as usize];
                 let _ = self.memory.read(bytes, self.stream);
             }
             Event::Flush => self.memory.flush(self.stream),
@@ -201,12 +203,12 @@ impl Replay {
         Ok(())
     }
 
-    /// Fills `words` with as many words as were recorded; they are equal if the recorded ones were.
-    fn fill(&mut self, metadata: MetadataId) {
+    /// Fills `words` with as many as `metadata` has; they are equal if the recorded ones were.
+    fn fill(&mut self, metadata: MetadataId, words: u32) {
         self.words.clear();
-        self.words.resize(metadata.words as usize, 0);
+        self.words.resize(words as usize, 0);
         if let Some(first) = self.words.first_mut() {
-            *first = u64::from(metadata.id);
+            *first = u64::from(metadata.0);
         }
     }
 }

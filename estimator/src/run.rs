@@ -15,7 +15,7 @@ use crate::analysis::Timeline;
 use crate::card::{CardState, DeviceSpec, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_tensors};
-use crate::record::{Event, Layer, Mark, Recording, Role};
+use crate::record::{Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
 
@@ -118,8 +118,7 @@ impl Run {
             .filter_map(|(id, role)| Some((recorder.buffer(id)?, role)))
             .collect();
         let recording = &mut recorder.recording;
-        recording.events.push(Event::Mark(recording.marks.len()));
-        recording.marks.push(Mark {
+        recording.add_mark(Mark {
             phase,
             step: self.step,
             roles,

@@ -73,8 +73,7 @@ fn recording(acts: &[Act]) -> Recording {
                         (*index.get(&live), role)
                     });
                 let roles = roles.collect();
-                recording.events.push(Event::Mark(recording.marks.len()));
-                recording.marks.push(Mark {
+                recording.add_mark(Mark {
                     peak_reserved: Bytes::ZERO,
                     phase: PHASES[phase],
                     step: 0,
@@ -147,11 +146,11 @@ fn at_mark(
 fn optimizer_wrote(recording: &Recording, buffer: BufferId) -> bool {
     let events = &recording.events;
     (0..events.len()).any(|position| {
-        let Event::Launch(launch) = &events[position] else {
+        let Event::Launch(launch) = events[position] else {
             return false;
         };
         let next = events[position..].iter().find_map(|event| match event {
-            Event::Mark(mark) => Some(recording.marks[*mark].phase),
+            Event::Mark(mark) => Some(recording.marks[*mark as usize].phase),
             _ => None,
         });
         recording.writes(launch).contains(&buffer) && next == Some(Phase::Optimizer)

@@ -236,7 +236,7 @@ fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
     let position = recording
         .events
         .iter()
-        .position(|event| matches!(event, Event::Mark(mark) if Some(*mark) == last));
+        .position(|event| matches!(event, Event::Mark(mark) if Some(*mark as usize) == last));
     match position {
         Some(position) => analysis.breakdown(recording, position),
         None => Breakdown::default(),

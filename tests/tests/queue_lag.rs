@@ -2,6 +2,7 @@
 //! CUDA's own runtime.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use estimator::record::{BufferId, Event, Recording};
 use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
@@ -20,9 +21,9 @@ fn calls_and_frees(recording: &Recording) -> Vec<(Option<Event>, BTreeSet<Buffer
             Event::Free(buffer) => {
                 freed.insert(*buffer);
             }
-            Event::Allocate(_) => calls.push((Some(event.clone()), std::mem::take(&mut freed))),
+            Event::Allocate(_) => calls.push((Some(*event), std::mem::take(&mut freed))),
             Event::Launch(_) => calls.push((None, BTreeSet::new())),
-            other => calls.push((Some(other.clone()), BTreeSet::new())),
+            other => calls.push((Some(*other), BTreeSet::new())),
         }
     }
     calls
@@ -32,7 +33,7 @@ fn calls_and_frees(recording: &Recording) -> Vec<(Option<Event>, BTreeSet<Buffer
 fn numbered(recording: &Recording) -> Recording {
     let mut numbers = Vec::new();
     let mut next = 0;
-    for buffer in &recording.buffers {
+    for buffer in recording.buffers.iter() {
         numbers.push(BufferId(next));
         next += u32::from(!buffer.metadata);
     }
@@ -41,7 +42,7 @@ fn numbered(recording: &Recording) -> Recording {
         Event::Allocate(buffer) | Event::Free(buffer) => !recording.buffer(*buffer).metadata,
         _ => true,
     });
-    numbered.buffers.retain(|buffer| !buffer.metadata);
+    Arc::make_mut(&mut numbered.buffers).retain(|buffer| !buffer.metadata);
     for event in &mut numbered.events {
         if let Event::Allocate(buffer) | Event::Free(buffer) = event {
             *buffer = numbers[buffer.0 as usize];

@@ -51,13 +51,13 @@ fn no_recording_has_buffers_of_probes_of_arithmetic() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu] {
         let recording = run(card(runtime, Tuning::Cold)).recording;
         let launches = recording.events.iter().filter_map(|event| match event {
-            Event::Launch(launch) => Some(launch),
+            Event::Launch(launch) => Some(*launch),
             _ => None,
         });
         let used: HashSet<_> = launches
             .flat_map(|launch| [recording.reads(launch), recording.writes(launch)].concat())
             .collect();
-        let buffers = (0..).map(BufferId).zip(&recording.buffers);
+        let buffers = (0..).map(BufferId).zip(recording.buffers.iter());
         let probed: HashSet<_> = buffers
             .filter(|(id, _)| !used.contains(id))
             .filter_map(|(_, buffer)| Some(&recording.layouts[buffer.layout?.0 as usize]))
@@ -126,7 +126,13 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
     let run = |program: &TrainingJob, batch: u64, device: &DeviceSpec| {
         let simulated = program.simulate(batch, device.clone()).unwrap();
         let recording = simulated.recording;
-        (recording.events, recording.buffers, simulated.reserved)
+        let Recording {
+            events,
+            buffers,
+            launches,
+            ..
+        } = recording;
+        (events, buffers, launches, simulated.reserved)
     };
     let known = training_job(&variant, &job);
     let preferences = [

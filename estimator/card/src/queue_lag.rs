@@ -129,7 +129,7 @@ impl Recording {
                 if matches!(event, Event::Free(buffer) if !self.buffer(*buffer).metadata) {
                     continue;
                 }
-                events.push(event.clone());
+                events.push(*event);
                 for buffer in self.used_by(event) {
                     let place = buffer.0 as usize;
                     if uses.last[place] == position && std::mem::take(&mut dropped[place]) {
@@ -148,7 +148,7 @@ impl Recording {
             _ => None,
         };
         let operands = match event {
-            Event::Launch(launch) => [self.reads(launch), self.writes(launch)],
+            Event::Launch(launch) => [self.reads(*launch), self.writes(*launch)],
             _ => [&[] as &[BufferId]; 2],
         };
         allocated

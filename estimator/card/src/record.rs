@@ -1,5 +1,7 @@
 //! The recording of what a program did to a card, event by event.
 
+use std::sync::Arc;
+
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::MemoryAllocationMode;
 use serde::{Deserialize, Serialize};
@@ -19,40 +21,42 @@ pub struct KernelId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LayerId(pub u32);
 
-/// The metadata of a launch, identified by its content.
+/// The metadata of a launch, as an index into [`Recording::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MetadataId {
-    /// Number of the content.
-    pub id: u32,
-    /// Length in 64-bit words.
-    pub words: u32,
-}
+pub struct MetadataId(pub u32);
+
+/// A launch, as an index into [`Recording::launches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LaunchId(pub u32);
 
 /// One event of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// The events that follow happen on this stream.
-    Stream(StreamId),
+    /// The events that follow happen on this stream; an index into [`Recording::streams`].
+    Stream(u32),
     /// The program or the runtime allocated a buffer.
     Allocate(BufferId),
     /// Nothing but its pool holds the buffer any more. The recorder notices this before each batch of calls and before
     /// each allocation, which is when the pools notice it too.
     Free(BufferId),
     /// A kernel was launched.
-    Launch(Launch),
+    Launch(LaunchId),
     /// The allocations that follow have this mode.
     Mode(AllocationMode),
     /// The program wrote data to the card.
     Write,
-    /// The program read data from the card: the bytes for each buffer read.
-    Read(Vec<u64>),
+    /// The program read data from the card; an index into [`Recording::reads_back`].
+    Read(u32),
     /// The runtime submitted everything to the device.
     Flush,
     /// The pools gave unused memory back to the card.
     Cleanup,
     /// A phase ended; an index into [`Recording::marks`].
-    Mark(usize),
+    Mark(u32),
 }
+
+// A search for the largest batch keeps the events of each recording once for each queue lag.
+const _: () = assert!(size_of::<Event>() == 8);
 
 /// Calls that the device's thread executed one after the other, while the program stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +111,15 @@ pub struct Launch {
     operands: u32,
     reads: u16,
     writes: u16,
+}
+
+/// The content of the metadata of a launch: shapes and strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Metadata {
+    /// A hash of the content.
+    pub hash: u64,
+    /// Its length in 64-bit words.
+    pub words: u32,
 }
 
 /// The shapes that a buffer was allocated for, as an index into [`Recording::layouts`].
@@ -209,38 +222,58 @@ pub struct Failure {
 }
 
 /// Everything that a program did to a card.
+///
+/// The recordings of one run with several queue lags share what does not depend on the lag.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// The events in the order in which they happened.
     pub events: Vec<Event>,
     /// The buffers, by [`BufferId`].
-    pub buffers: Vec<Buffer>,
+    pub buffers: Arc<Vec<Buffer>>,
+    /// The launches, by [`LaunchId`].
+    pub launches: Arc<Vec<Launch>>,
+    /// The streams that the program used.
+    pub streams: Vec<StreamId>,
+    /// What the program read from the card: the bytes for each buffer.
+    pub reads_back: Vec<Vec<u64>>,
     /// The names of the kernels, by [`KernelId`].
     pub kernels: Vec<String>,
     /// The layers, by [`LayerId`].
     pub layers: Vec<Layer>,
     /// The layouts, by [`LayoutId`].
-    pub layouts: Vec<Layout>,
-    /// A hash of the content of each launch's metadata, by [`MetadataId::id`].
-    pub metadata: Vec<u64>,
+    pub layouts: Arc<Vec<Layout>>,
+    /// The metadata of launches, by [`MetadataId`].
+    pub metadata: Arc<Vec<Metadata>>,
     /// The ends of phases.
     pub marks: Vec<Mark>,
     /// The batches in which the device's thread executed the calls.
     pub batches: Vec<Batch>,
     /// The first allocation that the card refused; a real program would not make the calls after it.
     pub failure: Option<Failure>,
-    operands: Vec<BufferId>,
+    operands: Arc<Vec<BufferId>>,
 }
 
 impl Recording {
+    /// A launch of this recording.
+    pub fn launch(&self, launch: LaunchId) -> &Launch {
+        &self.launches[launch.0 as usize]
+    }
+
+    /// The name of the kernel of a launch.
+    pub fn kernel(&self, launch: LaunchId) -> &str {
+        &self.kernels[self.launch(launch).kernel.0 as usize]
+    }
+
     /// The buffers that a launch reads.
-    pub fn reads(&self, launch: &Launch) -> &[BufferId] {
+    pub fn reads(&self, launch: LaunchId) -> &[BufferId] {
+        let launch = self.launch(launch);
         let start = launch.operands as usize;
         &self.operands[start..start + launch.reads as usize]
     }
 
     /// The buffers that a launch writes.
-    pub fn writes(&self, launch: &Launch) -> &[BufferId] {
+    pub fn writes(&self, launch: LaunchId) -> &[BufferId] {
+        let launch = self.launch(launch);
         let start = launch.operands as usize + launch.reads as usize;
         &self.operands[start..start + launch.writes as usize]
     }
@@ -273,30 +306,54 @@ impl Recording {
         }
     }
 
+    /// Gives back the memory that is kept for further events.
+    pub fn shrink_to_fit(&mut self) {
+        self.events.shrink_to_fit();
+        self.batches.shrink_to_fit();
+        Arc::make_mut(&mut self.buffers).shrink_to_fit();
+        Arc::make_mut(&mut self.launches).shrink_to_fit();
+        Arc::make_mut(&mut self.operands).shrink_to_fit();
+    }
+
     /// The same recording with other events, in these batches.
     pub(crate) fn with_events(&self, events: Vec<Event>, batches: Vec<Batch>) -> Self {
         Self {
             events,
+            batches,
             buffers: self.buffers.clone(),
+            launches: self.launches.clone(),
+            operands: self.operands.clone(),
+            streams: self.streams.clone(),
+            reads_back: self.reads_back.clone(),
             kernels: self.kernels.clone(),
             layers: self.layers.clone(),
             layouts: self.layouts.clone(),
             metadata: self.metadata.clone(),
             marks: self.marks.clone(),
-            batches,
             failure: self.failure,
-            operands: self.operands.clone(),
         }
     }
 
     /// Adds a buffer.
     pub fn add_buffer(&mut self, bytes: Bytes, metadata: bool) -> BufferId {
-        self.buffers.push(Buffer {
+        Arc::make_mut(&mut self.buffers).push(Buffer {
             bytes,
             layout: None,
             metadata,
         });
         BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Adds the end of a phase.
+    pub fn add_mark(&mut self, mark: Mark) {
+        self.events.push(Event::Mark(self.marks.len() as u32));
+        self.marks.push(mark);
+    }
+
+    /// Adds an event for what the program read from the card: the bytes for each buffer.
+    pub fn add_read(&mut self, bytes: Vec<u64>) {
+        self.events.push(Event::Read(self.reads_back.len() as u32));
+        self.reads_back.push(bytes);
     }
 
     /// Adds a launch of `kernel`.
@@ -307,15 +364,18 @@ impl Recording {
         reads: &[BufferId],
         writes: &[BufferId],
     ) {
-        let operands = self.operands.len() as u32;
-        self.operands.extend(reads);
-        self.operands.extend(writes);
-        self.events.push(Event::Launch(Launch {
+        let operands = Arc::make_mut(&mut self.operands);
+        let first = operands.len() as u32;
+        operands.extend(reads);
+        operands.extend(writes);
+        let launch = LaunchId(self.launches.len() as u32);
+        Arc::make_mut(&mut self.launches).push(Launch {
             kernel,
             metadata,
-            operands,
+            operands: first,
             reads: reads.len() as u16,
             writes: writes.len() as u16,
-        }));
+        });
+        self.events.push(Event::Launch(launch));
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::WeakMemoryBinding;
 
 use crate::Bytes;
 use crate::record::{
-    Batch, BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, MetadataId, Recording,
+    Batch, BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, Metadata, MetadataId,
+    Recording,
 };
 
 /// Buffers that the program may have dropped since the recorder last checked them. Checking every buffer
@@ -57,11 +59,23 @@ impl Recorder {
         self.recording.events.push(event);
     }
 
+    /// Records that the program read data on `stream`: the bytes for each buffer.
+    pub fn read(&mut self, stream: StreamId, bytes: Vec<u64>) {
+        self.turn_to(stream);
+        self.recording.add_read(bytes);
+    }
+
     /// Makes `stream` the stream of the events that follow.
     fn turn_to(&mut self, stream: StreamId) {
         if self.stream != Some(stream) {
             self.stream = Some(stream);
-            self.recording.events.push(Event::Stream(stream));
+            let streams = &mut self.recording.streams;
+            let known = streams.iter().position(|known| *known == stream);
+            let place = known.unwrap_or_else(|| {
+                streams.push(stream);
+                streams.len() - 1
+            });
+            self.recording.events.push(Event::Stream(place as u32));
         }
     }
 
@@ -145,11 +159,12 @@ impl Recorder {
         let known = &mut self.recording.layouts;
         let layout = layout.map(|layout| {
             *self.layouts.entry(layout).or_insert_with_key(|layout| {
-                known.push(layout.clone());
+                Arc::make_mut(known).push(layout.clone());
                 next
             })
         });
-        self.recording.buffers[buffer.0 as usize].layout = layout;
+        let buffers = Arc::make_mut(&mut self.recording.buffers);
+        buffers[buffer.0 as usize].layout = layout;
     }
 
     /// Whether `buffer` was in use when the recorder last looked.
@@ -190,14 +205,14 @@ impl Recorder {
         if let Some(known) = self.metadata.get(words) {
             return Some(*known);
         }
-        let new = MetadataId {
-            id: self.metadata.len() as u32,
-            words: words.len() as u32,
-        };
+        let new = MetadataId(self.metadata.len() as u32);
         self.metadata.insert(words.to_vec(), new);
         let mut hasher = DefaultHasher::new();
         words.hash(&mut hasher);
-        self.recording.metadata.push(hasher.finish());
+        Arc::make_mut(&mut self.recording.metadata).push(Metadata {
+            hash: hasher.finish(),
+            words: words.len() as u32,
+        });
         Some(new)
     }
 

@@ -107,8 +107,10 @@ pub enum RunReportError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::record::{Event, MetadataId};
+    use crate::record::{Event, Metadata, MetadataId};
     use crate::{Bytes, Runtime};
 
     #[test]
@@ -118,18 +120,18 @@ mod tests {
         recording.kernels.push("matmul".into());
         let input = recording.add_buffer(Bytes::mib(3), false);
         let output = recording.add_buffer(Bytes(512), true);
+        recording.streams.push(stream);
         recording.events.extend([
-            Event::Stream(stream),
+            Event::Stream(0),
             Event::Allocate(input),
             Event::Allocate(output),
             Event::Write,
         ]);
-        let metadata = MetadataId { id: 1, words: 12 };
+        recording.metadata = Arc::new(vec![Metadata { hash: 1, words: 12 }]);
         let kernel = crate::record::KernelId(0);
-        recording.add_launch(kernel, Some(metadata), &[input], &[output]);
-        recording
-            .events
-            .extend([Event::Read(vec![4, 8]), Event::Free(input)]);
+        recording.add_launch(kernel, Some(MetadataId(0)), &[input], &[output]);
+        recording.add_read(vec![4, 8]);
+        recording.events.push(Event::Free(input));
         let run_report = RunReport {
             ending: Outcome::Time,
             steps: vec![1..3, 3..5],
@@ -145,7 +147,11 @@ mod tests {
         assert_eq!(read.recording.events, run_report.recording.events);
         assert_eq!(read.recording.buffers, run_report.recording.buffers);
         assert_eq!(read.recording.kernels, run_report.recording.kernels);
-        let Event::Launch(launch) = &read.recording.events[4] else {
+        assert_eq!(read.recording.launches, run_report.recording.launches);
+        assert_eq!(read.recording.streams, [stream]);
+        assert_eq!(read.recording.reads_back, [[4, 8]]);
+        assert_eq!(read.recording.metadata, run_report.recording.metadata);
+        let Event::Launch(launch) = read.recording.events[4] else {
             panic!("{:?}", read.recording.events);
         };
         assert_eq!(read.recording.reads(launch), [input]);

@@ -539,7 +539,7 @@ impl Server for CardServer {
         });
         // A refusal is reported at the allocation that filled the card, not here.
         let _ = self.memory.read(&bytes, stream_id);
-        self.shared.recorder().event(stream_id, Event::Read(bytes));
+        self.shared.recorder().read(stream_id, bytes);
         let zeros = sizes.into_iter();
         let zeros = zeros.map(|size| HostBytes::from_bytes_vec(vec![0; size]));
         let zeros = zeros.collect();

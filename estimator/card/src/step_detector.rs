@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
 use crate::Bytes;
-use crate::record::{AllocationMode, BufferId, Event, Launch, Recording};
+use crate::record::{AllocationMode, BufferId, Event, LaunchId, Recording};
 
 /// How many consecutive launches identify a position within a step: where the same launches recur, the
 /// counter suspects a repetition.
@@ -112,8 +112,8 @@ impl StepDetector {
                 Event::Allocate(buffer) => self.allocated(*buffer),
                 Event::Free(buffer) => self.freed(*buffer),
                 Event::Launch(launch) => {
-                    self.notice_weights(recording, launch);
-                    if let Some(steps) = self.launched(recording, launch, event) {
+                    self.notice_weights(recording, *launch);
+                    if let Some(steps) = self.launched(recording, *launch, event) {
                         return Some(steps);
                     }
                 }
@@ -148,7 +148,7 @@ impl StepDetector {
 
     /// Notes which weights `launch` reads, and whether it overwrites one: without fusion, burn's optimizers
     /// work in place.
-    fn notice_weights(&mut self, recording: &Recording, launch: &Launch) {
+    fn notice_weights(&mut self, recording: &Recording, launch: LaunchId) {
         if self.mode == Some(AllocationMode::Persistent) {
             return;
         }
@@ -168,7 +168,7 @@ impl StepDetector {
     fn launched(
         &mut self,
         recording: &Recording,
-        launch: &Launch,
+        launch: LaunchId,
         event: usize,
     ) -> Option<Vec<Range<usize>>> {
         let signature = self.signature(recording, launch);
@@ -190,14 +190,15 @@ impl StepDetector {
         Some(steps.map(|from| at(from)..at(from + period)).collect())
     }
 
-    fn signature(&self, recording: &Recording, launch: &Launch) -> u64 {
+    fn signature(&self, recording: &Recording, launch: LaunchId) -> u64 {
         let sizes = |buffers: &[BufferId]| -> Vec<Bytes> {
             let buffers = buffers.iter();
             buffers.map(|id| recording.buffer(*id).bytes).collect()
         };
         let reads = sizes(recording.reads(launch));
         let writes = sizes(recording.writes(launch));
-        self.hasher.hash_one((launch.kernel, reads, writes))
+        let kernel = recording.launch(launch).kernel;
+        self.hasher.hash_one((kernel, reads, writes))
     }
 
     /// Keeps the period if the last launch repeats too, and otherwise looks for another.
@@ -248,7 +249,7 @@ impl StepDetector {
         let reads = |launches: Range<usize>| {
             let launches = self.launches[launches].iter();
             launches.flat_map(|seen| match &recording.events[seen.event] {
-                Event::Launch(launch) => recording.reads(launch),
+                Event::Launch(launch) => recording.reads(*launch),
                 _ => &[],
             })
         };
@@ -450,7 +451,7 @@ mod tests {
         grown.events.clear();
         let mut found = None;
         for event in &made.recording.events {
-            grown.events.push(event.clone());
+            grown.events.push(*event);
             found = found.or_else(|| counter.look(&grown));
         }
         assert_eq!(found, whole);

@@ -209,7 +209,7 @@ fn written_by_optimizer(recording: &Recording) -> HashSet<BufferId> {
         match event {
             Event::Mark(_) => phase = marks.next().map(|mark| mark.phase),
             Event::Launch(launch) if phase == Some(Phase::Optimizer) => {
-                written.extend(recording.writes(launch));
+                written.extend(recording.writes(*launch));
             }
             _ => {}
         }

@@ -165,7 +165,7 @@ fn phases(recording: &Recording) -> Vec<Span<PhaseOfStep>> {
     let mut spans = Vec::with_capacity(recording.marks.len());
     for (position, event) in recording.events.iter().enumerate() {
         if let Event::Mark(mark) = event {
-            let mark = &recording.marks[*mark];
+            let mark = &recording.marks[*mark as usize];
             spans.push(Span {
                 what: PhaseOfStep {
                     phase: mark.phase,

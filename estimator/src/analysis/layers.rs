@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::lifetimes::Lifetimes;
 use crate::Phase;
-use crate::record::{BufferId, Event, Launch, LayerId, Recording, Role};
+use crate::record::{BufferId, Event, LaunchId, LayerId, Recording, Role};
 
 /// The layer of every launch and every buffer.
 ///
@@ -33,7 +33,7 @@ impl LayerOf {
                 Event::Allocate(buffer) => {
                     search.born.insert(*buffer, search.phase);
                 }
-                Event::Launch(launch) => search.launched(position, launch),
+                Event::Launch(launch) => search.launched(position, *launch),
                 _ => {}
             }
         }
@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
     }
 
     /// Notes the layer of the launch at `position`, if it is known, and of what the launch writes.
-    fn launched(&mut self, position: usize, launch: &Launch) {
+    fn launched(&mut self, position: usize, launch: LaunchId) {
         let reads = self.recording.reads(launch);
         let writes = self.recording.writes(launch);
         let Some(layer) = self.layer(reads, writes) else {

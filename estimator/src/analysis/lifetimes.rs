@@ -39,7 +39,7 @@ impl Lifetimes {
                 Event::Allocate(buffer) => lifetimes[buffer.0 as usize].born = position,
                 Event::Free(buffer) => lifetimes[buffer.0 as usize].dies = position,
                 Event::Launch(launch) => {
-                    for buffer in recording.writes(launch) {
+                    for buffer in recording.writes(*launch) {
                         lifetimes[buffer.0 as usize]
                             .first_written
                             .get_or_insert(position);

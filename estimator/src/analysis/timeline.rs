@@ -110,7 +110,7 @@ impl Timeline {
             if let Event::Mark(mark) = event {
                 let within = &self.live[start..=position];
                 phases.push(PhaseMemory {
-                    phase: recording.marks[*mark].phase,
+                    phase: recording.marks[*mark as usize].phase,
                     live_bytes: self.live[position],
                     peak_live_bytes: within.iter().copied().max().unwrap_or_default(),
                 });

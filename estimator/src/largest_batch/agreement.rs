@@ -27,7 +27,7 @@ impl Agreement {
         };
         let same = |x: &Event, y: &Event| match (x, y) {
             (Event::Launch(x), Event::Launch(y)) => {
-                same_buffers(a.writes(x), b.writes(y)) && same_buffers(a.reads(x), b.reads(y))
+                same_buffers(a.writes(*x), b.writes(*y)) && same_buffers(a.reads(*x), b.reads(*y))
             }
             (Event::Allocate(x), Event::Allocate(y)) | (Event::Free(x), Event::Free(y)) => {
                 same_buffer(x, y)
@@ -87,6 +87,8 @@ fn numbers(recording: &Recording) -> Vec<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::Bytes;
 
@@ -99,7 +101,7 @@ mod tests {
         };
         let mut recording = Recording::default();
         recording.events.extend(events);
-        recording.buffers.extend([buffer, buffer]);
+        recording.buffers = Arc::new(vec![buffer, buffer]);
         recording
     }
 

@@ -143,7 +143,7 @@ fn launches(events: &[Event]) -> usize {
 fn next_kernel(recording: &Recording, position: usize) -> Option<String> {
     let mut events = recording.events.iter().skip(position);
     events.find_map(|event| match event {
-        Event::Launch(launch) => Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
+        Event::Launch(launch) => Some(kernel_name(recording.kernel(*launch))),
         _ => None,
     })
 }
@@ -175,7 +175,7 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
 /// The kernel that first wrote a buffer with this lifetime.
 fn writer(recording: &Recording, life: Lifetime) -> Option<String> {
     match &recording.events[life.first_written?] {
-        Event::Launch(launch) => Some(kernel_name(&recording.kernels[launch.kernel.0 as usize])),
+        Event::Launch(launch) => Some(kernel_name(recording.kernel(*launch))),
         _ => None,
     }
 }
