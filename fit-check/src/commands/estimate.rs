@@ -59,7 +59,6 @@ pub fn answer<M: Model + Sync>(
         return Ok(known.status);
     }
     let answer = simulate(raw, request)?;
-    answer.rendered.write(&raw.output)?;
     let status = answer.status;
     cache.keep(&question, answer);
     Ok(status)
@@ -84,7 +83,8 @@ fn check<M: Model>(raw: &cli::Estimate, request: &ResolvedRequest<M>) -> anyhow:
     Ok(())
 }
 
-/// Answers `request` by simulation, and writes the plots that `raw` asks for.
+/// Answers `request` by simulation. Writes the answer, and then the plots that `raw` asks for: if one of them cannot be
+/// written, the answer is there.
 fn simulate<M: Model + Sync>(
     raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
@@ -136,15 +136,17 @@ fn simulate<M: Model + Sync>(
         interrupt::disarm();
     }
     progress.done();
+    let answer = Answer {
+        rendered: render(&report, raw.layers),
+        status: if report.fits() { FITS } else { DOES_NOT_FIT },
+    };
+    answer.rendered.write(&raw.output)?;
     if raw.plots.any() {
         let published = request.origin.published.as_deref();
         raw.plots
             .write(&Plot::new(&report, published, &simulated))?;
     }
-    Ok(Answer {
-        rendered: render(&report, raw.layers),
-        status: if report.fits() { FITS } else { DOES_NOT_FIT },
-    })
+    Ok(answer)
 }
 
 /// Whether the step fits on each of the cards of `request`; `estimate` is the one for a card without a limit.
