@@ -175,7 +175,7 @@ fn a_buffer_without_memory_is_known_by_its_error() {
 fn both_configurations_share_what_is_below_burn() {
     let features = |options: &[&str]| -> BTreeSet<String> {
         let output = Command::new(env!("CARGO"))
-            .args(["tree", "--workspace", "--offline", "--locked"])
+            .args(["tree", "--workspace", "--locked"])
             .args(["--edges", "normal", "--prefix", "none"])
             .args(["--format", "{p} {f}"])
             .args(options)
