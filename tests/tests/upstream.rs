@@ -169,8 +169,8 @@ fn a_buffer_without_memory_is_known_by_its_error() {
 }
 
 /// With fusion, burn turns on default features of crates below it. If the plain configuration had other features of these,
-/// they and all that depend on them, CubeCL's kernels too, would be compiled a second time: 19 of the 86 minutes of
-/// `.ci/run` on 2026-11-27. See `burn-std` in the workspace's `Cargo.toml`.
+/// they and all that depend on them, CubeCL's kernels too, would be compiled a second time. See `burn-std` in the
+/// workspace's `Cargo.toml`.
 #[test]
 fn both_configurations_share_what_is_below_burn() {
     let features = |options: &[&str]| -> BTreeSet<String> {
