@@ -98,6 +98,9 @@ fn a_recording_shifted_to_a_lag_is_that_of_a_run_with_it() {
             );
             assert_eq!(of_run.len(), of_shifted.len(), "{name} with {lag:?}");
             let [of_run, of_shifted] = [&run.recording, &shifted]
+                .map(|recording| (&recording.streams, &recording.reads_back));
+            assert_eq!(of_run, of_shifted, "{name} with {lag:?}");
+            let [of_run, of_shifted] = [&run.recording, &shifted]
                 .map(|recording| outcomes(&device, recording, run.reserved));
             assert_eq!(of_run, of_shifted, "{name} with {lag:?}");
             assert_eq!(

@@ -307,7 +307,7 @@ fn a_refused_step_goes_on_and_its_recording_ends() {
 fn cards_in_parallel_do_not_touch_each_other() {
     let alone: Vec<_> = (1..=4)
         .map(|batch| run("resnet-18", batch, Precision::Fp32, &unlimited()))
-        .map(|simulated| (simulated.reserved, simulated.recording.events))
+        .map(|simulated| (simulated.reserved, simulated.recording))
         .collect();
     let together: Vec<_> = thread::scope(|scope| {
         let runs: Vec<_> = (1..=4)
@@ -316,12 +316,17 @@ fn cards_in_parallel_do_not_touch_each_other() {
             })
             .collect();
         let done = runs.into_iter().map(|run| run.join().unwrap());
-        done.map(|simulated| (simulated.reserved, simulated.recording.events))
+        done.map(|simulated| (simulated.reserved, simulated.recording))
             .collect()
     });
-    for ((reserved, events), (reserved_alone, events_alone)) in together.iter().zip(&alone) {
+    for ((reserved, calls), (reserved_alone, calls_alone)) in together.iter().zip(&alone) {
         assert_eq!(reserved, reserved_alone);
-        assert_eq!(without_streams(events), without_streams(events_alone));
+        let [events, events_alone] =
+            [calls, calls_alone].map(|calls| without_streams(&calls.events));
+        assert_eq!(events, events_alone);
+        assert_eq!(calls.launches, calls_alone.launches);
+        assert_eq!(calls.metadata, calls_alone.metadata);
+        assert_eq!(calls.reads_back, calls_alone.reads_back);
     }
 }
 
