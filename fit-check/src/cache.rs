@@ -23,7 +23,7 @@ use crate::resolve::ResolvedRequest;
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The environment variable that names another folder; if it is empty, nothing is kept.
-const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
+pub const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
 
 /// The extension of an entry's file.
 const EXTENSION: &str = "answer";
@@ -68,11 +68,16 @@ impl Cache {
             Some(strategy.cache_dir().join("fit-check"))
         };
         let folder = match std::env::var_os(FOLDER) {
-            Some(named) if named.is_empty() => None,
+            Some(_) if Self::is_turned_off() => None,
             Some(named) => Some(named.into()),
             None => usual(),
         };
         Self { folder }
+    }
+
+    /// Whether the user wants no answers kept: [`FOLDER`] is empty.
+    pub fn is_turned_off() -> bool {
+        std::env::var_os(FOLDER).is_some_and(|named| named.is_empty())
     }
 
     /// The cache of this user, for answers about `model`. Nothing is kept if `raw` says so, nor for a model

@@ -43,6 +43,7 @@ pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
         &request.cards,
         run_report,
     );
+    interrupt::disarm();
     output::write(&report, &output)?;
     let status = if report.fits() { FITS } else { DOES_NOT_FIT };
     Ok(ExitCode::from(status))

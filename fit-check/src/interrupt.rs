@@ -69,7 +69,7 @@ fn status() -> i32 {
 fn end() {
     let mut at_end = AT_END.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(acts) = at_end.take() {
-        let answers = acts.into_iter().map(|act| act());
+        let answers = acts.into_iter().rev().map(|act| act());
         let answered = answers.fold(None, Option::or);
         std::process::exit(answered.map_or_else(status, i32::from));
     }
@@ -86,8 +86,8 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0
 }
 
-/// Adds something to do before the program ends, if a signal ends it. `act` returns the exit status if it writes
-/// an answer.
+/// Adds something to do before the program ends, if a signal ends it. What was added last is done first, as values are
+/// dropped. `act` returns the exit status if it writes an answer.
 pub fn at_end(act: impl FnOnce() -> Option<u8> + Send + 'static) {
     let mut at_end = AT_END.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(acts) = &mut *at_end {

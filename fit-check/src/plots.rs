@@ -7,7 +7,6 @@ mod html;
 mod trace;
 
 use std::ops::Range;
-use std::path::Path;
 
 use estimator::analysis::History;
 use estimator::record::Recording;
@@ -15,7 +14,7 @@ use estimator::{Analysis, Simulated};
 use model_zoo::Variant;
 
 use crate::cli;
-use crate::output::file::File;
+use crate::output::file::{self, File};
 use crate::output::job_lines::headline;
 use crate::output::terminal::plain;
 use crate::report::EstimateReport;
@@ -83,19 +82,9 @@ impl cli::PlotFiles {
     /// A file cannot be written, or two options name the same file.
     pub fn check(&self, output: &cli::Output) -> Result<(), UserError> {
         let answer = output.output.as_deref().map(|path| ("--output", path));
-        let mut known: Vec<(&str, &Path)> = answer.into_iter().collect();
-        for (file, _) in self.files() {
-            file.check()?;
-            if let Some((other, _)) = known.iter().find(|(_, path)| *path == file.path) {
-                let (option, path) = (file.option, file.path.display());
-                return Err(
-                    UserError::new(format!("{other} and {option} both name {path}"))
-                        .hint("give each a file of its own"),
-                );
-            }
-            known.push((file.option, file.path));
-        }
-        Ok(())
+        self.files().try_for_each(|(file, _)| file.check())?;
+        let files = self.files().map(|(file, _)| (file.option, file.path));
+        file::check_apart(answer.into_iter().chain(files))
     }
 
     /// Draws `plot` into every file that was named.

@@ -189,3 +189,70 @@ fn a_folder_is_refused_before_any_work() {
     assert_eq!(output.status.code(), Some(2));
     assert!(message(&output).contains("it is a folder"));
 }
+
+#[test]
+fn a_path_that_names_a_folder_is_refused_before_any_work() {
+    let folder = tempfile::tempdir().unwrap();
+    symlink("results/", folder.path().join("link")).unwrap();
+    for name in ["results/", "results/.", "link"] {
+        let output = write_to(&folder.path().join(name)).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let stderr = message(&output);
+        assert!(stderr.contains("it names a folder"), "{name}: {stderr}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_in_shared_memory_is_replaced_as_any_other() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+    symlink("file", &link).unwrap();
+    assert!(write_to(&file).status().unwrap().success());
+    is_written(&file);
+    let once = fs::read_to_string(&file).unwrap();
+    for path in [&file, &link] {
+        assert!(write_to(path).status().unwrap().success());
+        assert_eq!(fs::read_to_string(&file).unwrap(), once);
+    }
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
+fn two_options_of_run_cannot_name_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    symlink("page", folder.path().join("link")).unwrap();
+    for other in ["page", "./page", "link"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+        command
+            .args(["run", "--memory", "1GiB", "--output", "page"])
+            .args(["--html", other, "--", "true"])
+            .current_dir(folder.path());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{other}");
+        let said = format!("error: --output and --html both name {other}\n");
+        assert!(message(&output).starts_with(&said), "{}", message(&output));
+    }
+}
+
+/// A page that cannot be written costs the page and not the answer.
+#[test]
+#[cfg(target_os = "linux")]
+fn on_a_full_disk_run_answers_without_its_page() {
+    let fit_check = Path::new(env!("CARGO_BIN_EXE_fit-check"));
+    let mut command = Command::new(fit_check);
+    command
+        .args(["run", "--memory", "1GiB", "--html", full_disk::FILE, "--"])
+        .arg(fit_check.with_file_name("examples").join("cuda_calls"))
+        .args(["allocate", "7"]);
+    let Some(output) = full_disk::run(&command) else {
+        return;
+    };
+    let stderr = message(&output);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("choose another --html"), "{stderr}");
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.contains("7.00 MiB"), "{answer}");
+}

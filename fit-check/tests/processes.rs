@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -138,11 +139,17 @@ fn alive(process: u32) -> bool {
 /// A person ends a program by Ctrl-C; `timeout` and a cluster's scheduler send SIGTERM.
 const SIGNALS: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 
-/// Runs the command until it says something, interrupts it by `signal`, and returns its output and how long it
-/// took to end. It must not leave anything in its temporary folder.
+/// Runs `fit-check` until it says something, interrupts it by `signal`, and returns its output and how long it
+/// took to end.
 fn interrupted(arguments: &[&str], signal: Signal) -> (Output, Duration) {
+    interrupt(&mut fit_check(arguments), &[signal])
+}
+
+/// Runs the command until it says something, sends it `signals`, one after the other, and returns its output and how
+/// long it took to end after the last. It must not leave anything in its temporary folder.
+fn interrupt(command: &mut Command, signals: &[Signal]) -> (Output, Duration) {
     let temporary = tempfile::tempdir().unwrap();
-    let mut child = fit_check(arguments)
+    let mut child = command
         .env("TMPDIR", temporary.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -157,8 +164,10 @@ fn interrupted(arguments: &[&str], signal: Signal) -> (Output, Duration) {
         let _ = stderr.read_to_end(&mut text);
         text
     });
-    std::thread::sleep(Duration::from_millis(300));
-    send(signal, &child);
+    for signal in signals {
+        std::thread::sleep(Duration::from_millis(300));
+        send(*signal, &child);
+    }
     let began = Instant::now();
     let ended = child.wait_timeout(Duration::from_secs(20)).unwrap();
     let took = began.elapsed();
@@ -210,6 +219,92 @@ fn an_interrupted_program_leaves_nothing() {
         assert_eq!(output.status.code(), Some(2), "{signal}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains("it was interrupted"), "{stderr}");
+    }
+}
+
+/// Neither the program nor the process that it starts ends when it is asked to.
+#[test]
+fn a_second_signal_leaves_no_process_of_a_program() {
+    let mark = format!("9{:05}", std::process::id());
+    let script = format!("trap '' TERM; sleep {mark} >/dev/null 2>&1 & echo begins >&2; wait");
+    let run = ["run", "--memory", "1GiB", "--", "sh", "-c", &script];
+    let signals = [Signal::SIGINT, Signal::SIGINT];
+    let (output, took) = interrupt(&mut fit_check(&run), &signals);
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(output.status.code(), Some(130));
+    let line = format!("sleep\0{mark}\0");
+    wait_until("no process is left", SOON, || !runs(&line));
+}
+
+/// The lock file of [`project`].
+const LOCK: &str = "version = 4\n\n[[package]]\nname = \"trainer\"\nversion = \"0.1.0\"\n";
+
+/// The manifest of [`project`].
+const MANIFEST: &str = "[package]\nname = \"trainer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
+                        [dependencies]\nburn = \"0.22\"\n";
+
+/// Writes a program that executes `lines` to `path`.
+fn write_script(path: &Path, lines: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A folder with a program, and with a `cargo` that changes the lock file, as a build with a simulated card does, and
+/// then executes `build`.
+fn project(build: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("src")).unwrap();
+    std::fs::write(path("src/main.rs"), "fn main() {}\n").unwrap();
+    std::fs::write(path("Cargo.toml"), MANIFEST).unwrap();
+    std::fs::write(path("Cargo.lock"), LOCK).unwrap();
+    let cargo = env!("CARGO");
+    let changed = r#"printf '[[package]]\nname = "simulated-card"\n' >> Cargo.lock"#;
+    let other = format!("[ \"$1\" = build ] || exec '{cargo}' \"$@\"");
+    write_script(&path("cargo"), &format!("{other}\n{changed}\n{build}"));
+    folder
+}
+
+/// Interrupts `cargo fit-check` while cargo builds, and while the program runs.
+#[test]
+fn an_interrupted_cargo_fit_check_leaves_nothing() {
+    let mark = format!("6{:05}", std::process::id());
+    let goes_on = format!("echo begins >&2; exec sleep {mark} >/dev/null 2>&1");
+    let programs = tempfile::tempdir().unwrap();
+    let program = programs.path().join("trainer");
+    write_script(&program, &goes_on);
+    let artifact = serde_json::json!({
+        "reason": "compiler-artifact",
+        "package_id": "trainer",
+        "target": { "name": "trainer", "kind": ["bin"], "src_path": "src/main.rs" },
+        "profile": {
+            "opt_level": "0",
+            "debug_assertions": true,
+            "overflow_checks": true,
+            "test": false,
+        },
+        "features": [],
+        "filenames": [],
+        "executable": program,
+        "fresh": false,
+    });
+    let builds = format!("printf '%s\\n' '{artifact}'");
+    for build in [&goes_on, &builds] {
+        let project = project(build);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-fit-check"));
+        command
+            .arg("fit-check")
+            .current_dir(project.path())
+            .env("CARGO", project.path().join("cargo"))
+            .env_remove("CARGO_TARGET_DIR");
+        let (output, took) = interrupt(&mut command, &[Signal::SIGTERM]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(took < SOON, "{took:?}");
+        assert_eq!(output.status.code(), Some(143), "{build}: {stderr}");
+        let lock = std::fs::read_to_string(project.path().join("Cargo.lock")).unwrap();
+        assert_eq!(lock, LOCK, "{build}");
+        let line = format!("sleep\0{mark}\0");
+        wait_until("no process is left", SOON, || !runs(&line));
     }
 }
 

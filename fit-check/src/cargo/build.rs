@@ -10,6 +10,8 @@ use cargo_metadata::Message;
 use super::lock::KeptLock;
 use super::project::{Project, cargo, shim};
 use super::request::ProgramRequest;
+use crate::child_process;
+use crate::interrupt;
 use crate::user_error::UserError;
 
 /// Builds the program of `project` in a target folder of its own, and leaves the lock file as it was. Returns
@@ -17,12 +19,13 @@ use crate::user_error::UserError;
 ///
 /// # Errors
 ///
-/// The program cannot be built.
+/// The program cannot be built, or the user interrupted the build.
 pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<PathBuf> {
     let options = &request.build;
     let shim = shim()?;
     let lock = KeptLock::new(&project.lock, &project.target_folder)?;
     let mut command = cargo();
+    child_process::end_with_parent(&mut command);
     command
         .args(["build", "--message-format", "json-render-diagnostics"])
         .args(["--package", &project.package])
@@ -67,6 +70,9 @@ pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Path
     }
     let status = child.wait()?;
     lock.restore()?;
+    if interrupt::requested() {
+        return Err(UserError::new("interrupted").into());
+    }
     match executable.filter(|_| status.success()) {
         Some(executable) => Ok(executable.into()),
         None => Err(UserError::new(format!(

@@ -101,12 +101,13 @@ fn package<'a>(metadata: &'a Metadata, request: &TargetRequest) -> Result<&'a Pa
                 .hint(format!("there is {}", either(&names(&all))))
         });
     }
-    let here = match &request.manifest_path {
-        Some(path) => std::path::absolute(path).ok(),
-        None => nearest_manifest(),
+    let here = request.manifest_path.clone().or_else(nearest_manifest);
+    // A file has many paths, and cargo may name it by another one than the user.
+    let here = here.and_then(|path| path.canonicalize().ok());
+    let of_folder = |package: &&&Package| {
+        let manifest = package.manifest_path.as_std_path().canonicalize();
+        here.is_some() && manifest.ok() == here
     };
-    let of_folder =
-        |package: &&&Package| Some(package.manifest_path.as_std_path()) == here.as_deref();
     if let Some(package) = all.iter().find(of_folder) {
         return Ok(package);
     }
@@ -236,5 +237,33 @@ mod tests {
         let refused = check_versions(&lock("0.21.0")).unwrap_err().to_string();
         assert!(refused.contains("burn 0.21.0"), "{refused}");
         assert!(refused.contains("cargo update burn --precise 0.22.1"));
+    }
+
+    #[test]
+    fn a_package_is_found_by_every_path_of_its_manifest() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "Cargo.toml",
+            "[workspace]\nresolver = \"3\"\nmembers = [\"first\", \"second\"]\n",
+        );
+        for name in ["first", "second"] {
+            let package = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n");
+            write(&format!("{name}/Cargo.toml"), &package);
+            write(&format!("{name}/src/main.rs"), "fn main() {}\n");
+        }
+        for path in ["second/Cargo.toml", "first/../second/Cargo.toml"] {
+            let request = TargetRequest {
+                manifest_path: Some(folder.path().join(path)),
+                ..TargetRequest::default()
+            };
+            let metadata = metadata(&request).unwrap();
+            let found = package(&metadata, &request).unwrap();
+            assert_eq!(found.name.to_string(), "second", "{path}");
+        }
     }
 }

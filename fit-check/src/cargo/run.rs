@@ -29,6 +29,12 @@ const BURN_DEVICE: (&str, &str) = ("BURN_DEVICE", "rocm");
 pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport> {
     let timeout = request.timeout;
     let folder = tempfile::tempdir().context("no folder for the recording")?;
+    let path = folder.path().to_path_buf();
+    interrupt::at_end(move || {
+        // Gone already, if the program has ended.
+        let _ = std::fs::remove_dir_all(path);
+        None
+    });
     let run_config = RunConfig {
         device: request.device.clone(),
         steps: request.steps,
@@ -73,7 +79,8 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     match status {
         Some(status) if !status.success() && !enough => {
             if request.quiet {
-                anstream::eprint!("{}", std::fs::read_to_string(&stderr)?);
+                let said = std::fs::read(&stderr)?;
+                anstream::eprint!("{}", String::from_utf8_lossy(&said));
             }
             Err(failed(status).into())
         }

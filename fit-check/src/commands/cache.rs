@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::FITS;
-use crate::cache::{Cache, Contents};
+use crate::cache::{self, Cache, Contents};
 use crate::cli;
 use crate::output::{self, Report, Table, column};
 
@@ -15,6 +15,9 @@ use crate::output::{self, Report, Table, column};
 pub struct CacheReport {
     /// The folder; none if no answers are kept.
     pub folder: Option<String>,
+    /// Whether the user wants no answers kept.
+    #[serde(skip)]
+    pub turned_off: bool,
     /// Whether the answers were deleted.
     pub cleared: bool,
     /// The answers in the folder, or those that were deleted.
@@ -35,6 +38,7 @@ pub fn run(raw: &cli::Cache) -> anyhow::Result<u8> {
     let report = CacheReport {
         contents: contents.with_context(named)?,
         folder,
+        turned_off: Cache::is_turned_off(),
         cleared: raw.clear,
     };
     output::write(&report, &raw.output)?;
@@ -50,6 +54,9 @@ impl Report for CacheReport {
         };
         let kib = bytes.div_ceil(1024);
         match (&self.folder, self.cleared) {
+            (None, _) if self.turned_off => {
+                format!("no answers are kept: {} is empty", cache::FOLDER)
+            }
             (None, _) => "no answers are kept: this system names no folder for them".into(),
             (Some(folder), true) => format!("{answers} ({kib} KiB) taken away from {folder}"),
             (Some(folder), false) => format!("{answers} ({kib} KiB) in {folder}"),
@@ -68,5 +75,25 @@ impl Report for CacheReport {
                 self.cleared.into(),
             ]],
         }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_why_no_answers_are_kept() {
+        let page = |turned_off| {
+            let report = CacheReport {
+                folder: None,
+                turned_off,
+                cleared: false,
+                contents: Contents::default(),
+            };
+            report.terminal()
+        };
+        assert!(page(true).ends_with("FIT_CHECK_CACHE_DIR is empty"));
+        assert!(page(false).ends_with("this system names no folder for them"));
     }
 }

@@ -10,7 +10,7 @@ use crate::counting_driver::{
     self, CardUsage, Conditions, CountingDriver, Ended, ProgramMemoryReport,
 };
 use crate::job_info::{GpuName, SCHEMA};
-use crate::output::file::File;
+use crate::output::file::{self, File};
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
 use crate::values;
@@ -25,6 +25,9 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         otherwise: "leave it out",
     });
     html.as_ref().map_or(Ok(()), File::check)?;
+    let answer = raw.output.output.as_deref().map(|path| ("--output", path));
+    let page = raw.html.as_deref().map(|path| ("--html", path));
+    file::check_apart(answer.into_iter().chain(page))?;
     let timeout = values::seconds("--timeout", &raw.timeout)?;
     let cards = cards(raw)?;
     let (program, arguments) = raw
@@ -51,10 +54,11 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     if report.cards.is_empty() {
         return Err(unused(&report).into());
     }
+    output::write(&report, &raw.output)?;
+    // If the page cannot be written, the answer is there.
     if let Some(file) = html {
         file.save(&output::run::html(&report))?;
     }
-    output::write(&report, &raw.output)?;
     match (report.fits(), ended) {
         (false, _) => Ok(DOES_NOT_FIT),
         (true, Ended::Exited(0)) => Ok(FITS),

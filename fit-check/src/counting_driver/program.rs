@@ -76,7 +76,7 @@ pub fn run(
     let child = command
         .spawn()
         .map_err(|error| cannot_start(program, &error))?;
-    let mut group = Group { child };
+    let mut group = Group::new(child);
     let until = Instant::now() + timeout;
     loop {
         if let Some(status) = group.child.wait_timeout(INTERVAL)? {
@@ -98,6 +98,22 @@ struct Group {
 
 #[cfg(unix)]
 impl Group {
+    /// The group of `child`. It is killed, too, if a second signal ends this program, which then drops nothing.
+    fn new(child: Child) -> Self {
+        use nix::sys::signal::{Signal, killpg};
+        let group = Self { child };
+        let id = group.id();
+        interrupt::at_end(move || {
+            let _ = killpg(id, Signal::SIGKILL);
+            None
+        });
+        group
+    }
+
+    fn id(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(self.child.id() as i32)
+    }
+
     /// Asks the processes to end, or kills them if `now`.
     fn end(&self, now: bool) {
         use nix::sys::signal::{Signal, killpg};
@@ -107,12 +123,16 @@ impl Group {
             Signal::SIGTERM
         };
         // There is an error if the group has no processes left, as it should.
-        let _ = killpg(nix::unistd::Pid::from_raw(self.child.id() as i32), signal);
+        let _ = killpg(self.id(), signal);
     }
 }
 
 #[cfg(not(unix))]
 impl Group {
+    fn new(child: Child) -> Self {
+        Self { child }
+    }
+
     fn end(&mut self, _now: bool) {
         let _ = self.child.kill();
     }

@@ -64,19 +64,18 @@ impl File<'_> {
         }
     }
 
+    /// How the file is written. An error: the path is, or can only name, a folder.
     fn target(&self) -> io::Result<Target> {
         let path = behind_links(self.path)?;
         let existing = match fs::metadata(self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             metadata => Some(metadata?),
         };
-        let of_the_system = ["/dev", "/proc"].iter().any(|root| path.starts_with(root));
+        let folder = |what: &str| Err(io::Error::new(io::ErrorKind::IsADirectory, what));
         match &existing {
-            Some(existing) if existing.is_dir() => Err(io::Error::new(
-                io::ErrorKind::IsADirectory,
-                "it is a folder",
-            )),
-            Some(existing) if of_the_system || !existing.is_file() => Ok(Target::Opened),
+            Some(existing) if existing.is_dir() => folder("it is a folder"),
+            None if names_folder(&path) => folder("it names a folder"),
+            Some(existing) if is_of_the_system(&path) || !existing.is_file() => Ok(Target::Opened),
             _ => Ok(Target::Replaced { path, existing }),
         }
     }
@@ -86,6 +85,38 @@ impl File<'_> {
         let why = plain(why);
         UserError::new(format!("cannot write {}: {why}", self.path.display()))
             .hint(format!("choose another {option}, or {otherwise}"))
+    }
+}
+
+/// Checks that no two options name the same file.
+///
+/// # Errors
+///
+/// Two options do.
+pub fn check_apart<'a>(
+    named: impl IntoIterator<Item = (&'static str, &'a Path)>,
+) -> Result<(), UserError> {
+    let mut known: Vec<(&str, PathBuf)> = Vec::new();
+    for (option, path) in named {
+        let file = usual_path(path);
+        if let Some((other, _)) = known.iter().find(|(_, known)| *known == file) {
+            let path = path.display();
+            return Err(
+                UserError::new(format!("{other} and {option} both name {path}"))
+                    .hint("give each a file of its own"),
+            );
+        }
+        known.push((option, file));
+    }
+    Ok(())
+}
+
+/// The same path for every path of a file, whether the file exists or not.
+fn usual_path(path: &Path) -> PathBuf {
+    let path = behind_links(path).unwrap_or_else(|_| path.to_path_buf());
+    match (fs::canonicalize(folder_of(&path)), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path,
     }
 }
 
@@ -134,14 +165,35 @@ pub fn append(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// The path at the end of the links that begin at `path`, whether it exists or not. Links below `/dev` and
-/// `/proc` are not followed.
+/// Whether `path` names a file that this process has open, such as `/dev/stdout`, or another file of the kernel: no new
+/// file can take its place.
+fn is_of_the_system(path: &Path) -> bool {
+    const ROOTS: [&str; 5] = [
+        "/dev/stdin",
+        "/dev/stdout",
+        "/dev/stderr",
+        "/dev/fd",
+        "/proc",
+    ];
+    ROOTS.iter().any(|root| path.starts_with(root))
+}
+
+/// Whether `path` can only name a folder. Its components do not show a `/` or a `/.` at the end.
+fn names_folder(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    let text = text.strip_suffix(b".").unwrap_or(text);
+    let last = text.last().map(|last| char::from(*last));
+    last.is_some_and(std::path::is_separator)
+}
+
+/// The path at the end of the links that begin at `path`, whether it exists or not. Links of the system, such as
+/// `/dev/stdout`, are not followed.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     /// The number of links that Linux follows (`path_resolution(7)`).
     const MOST_LINKS: usize = 40;
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {
-        if path.starts_with("/dev") || path.starts_with("/proc") {
+        if is_of_the_system(&path) {
             return Ok(path);
         }
         match fs::read_link(&path) {

@@ -151,7 +151,9 @@ fn curve(usage: &CardUsage) -> Markup {
         true => usage.peak_bytes,
         false => room.max(usage.peak_bytes),
     };
-    let calls = usage.curve.last().map_or(1, |(calls, _)| (*calls).max(1));
+    // A thread counts its call before it writes the line, so a line may come after one with more calls.
+    let calls = usage.curve.iter().map(|(calls, _)| *calls);
+    let calls = calls.fold(1, u64::max);
     let x = |calls_until: u64| LEFT + PLOT.0 * calls_until as f64 / calls as f64;
     let y = |bytes: Bytes| PLOT.1 * (1.04 - bytes.as_f64() / top.as_f64().max(1.0)) / 1.04;
     let mut highest = vec![None; COLUMNS + 1];
@@ -187,5 +189,29 @@ fn curve(usage: &CardUsage) -> Markup {
                 (grouped(calls)) " calls of the CUDA driver, in their order"
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counting_driver::Usage;
+    use crate::job_info::GpuName;
+
+    #[test]
+    fn the_curve_is_as_long_as_the_most_calls_wherever_they_are() {
+        let gpu = GpuName {
+            name: "a card".into(),
+            usable_bytes: Bytes::mib(8),
+            overhead_bytes: Bytes::ZERO,
+            provenance: None,
+        };
+        let usage = Usage {
+            peak_bytes: Bytes::mib(2),
+            curve: vec![(9, Bytes::mib(2)), (3, Bytes::mib(1))],
+            ..Usage::default()
+        };
+        let drawn = curve(&CardUsage::new(gpu, usage)).into_string();
+        assert!(drawn.contains("9 calls of the CUDA driver"), "{drawn}");
     }
 }

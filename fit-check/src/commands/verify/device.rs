@@ -107,6 +107,11 @@ impl Driver {
                 Some(Some(*gpu))
             }
         };
+        if gpu.is_some() && device.index > 0 {
+            return Err(UserError::new(format!("no device for --device {device}"))
+                .hint("the counting driver has one card, which is --device cuda")
+                .into());
+        }
         let counting = gpu
             .map(|gpu| CountingDriver::new(&[card(gpu, budget)], Conditions::default()))
             .transpose()?;
