@@ -120,7 +120,7 @@ impl SimulatedCard {
 
     /// Takes the recording so far; the card begins a new one.
     pub(crate) fn take_recording(&self) -> Recording {
-        let mut recording = std::mem::take(&mut self.shared.recorder().recording);
+        let mut recording = std::mem::take(&mut *self.shared.recorder()).recording;
         recording.shrink_to_fit();
         recording
     }

@@ -2,12 +2,15 @@
 
 use burn::tensor::FloatDType;
 
-use crate::card::DeviceSpec;
+use crate::card::{DeviceSpec, QueueLag};
 use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
 use crate::parallel::parallel_map;
+use crate::queue_lag::Lagged;
+use crate::record::Recording;
 use crate::replay::replay;
-use crate::run::Run;
+use crate::run::{Run, TrialSizes};
+use crate::verdict::is_close;
 use crate::{Bytes, Error};
 
 /// What the search found out about a device.
@@ -17,11 +20,15 @@ pub struct DeviceFit {
     pub required_bytes: Bytes,
     /// Whether the step fits on the device.
     pub fits: bool,
+    /// Whether it also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is enough
+    /// memory to spare, or if the step does not fit without lag.
+    pub lag_fits: Option<bool>,
 }
 
 /// Finds out whether `step` fits on each of `devices`, in their order. The step creates floats of the type
-/// `precision`. It runs once for all devices with the same kernels, and its calls are then replayed in the
-/// memory of each.
+/// `precision`. It runs once for all devices on which burn chooses the same kernels, and its calls are then replayed in
+/// the memory of each. (On a device whose kernels are not tuned before, burn could choose others if the device were fuller
+/// than the one of the run.)
 ///
 /// # Examples
 ///
@@ -60,17 +67,16 @@ pub fn search_devices(
 ) -> Vec<Result<DeviceFit, Error>> {
     let groups = group_by_kernels(0..devices.len(), |index| devices[*index].clone());
     let found = parallel_map(&groups, |group| {
-        let simulated = program.simulate_unlimited(batch, &devices[group[0]])?;
-        let required_bytes = simulated.estimate()?.peak.required_bytes;
-        let recording = &simulated.recording;
-        let fits = |device: &DeviceSpec| {
-            replay(device, recording, |id| recording.buffer(id).bytes).completed()
-        };
-        let fits = group.iter().map(|index| DeviceFit {
-            required_bytes,
-            fits: fits(&devices[*index]),
+        let mut runs: Vec<UnlimitedRun> = Vec::new();
+        let fits = group.iter().map(|index| {
+            let device = &devices[*index];
+            if !runs.iter().any(|run| run.holds_for(device)) {
+                runs.push(UnlimitedRun::of(program, batch, device)?);
+            }
+            let run = runs.iter().find(|run| run.holds_for(device));
+            Ok(run.expect("a run on the device holds for it").fit(device))
         });
-        Ok(fits.collect::<Vec<_>>())
+        fits.collect::<Result<Vec<_>, Error>>()
     });
     let found = groups.into_iter().zip(found).flat_map(|(group, found)| {
         let found: Vec<_> = match found {
@@ -82,4 +88,47 @@ pub fn search_devices(
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|(index, _)| *index);
     found.into_iter().map(|(_, fit)| fit).collect()
+}
+
+/// The run of a step on a device without its limit, which tells whether the step fits on devices with the same kernels.
+struct UnlimitedRun {
+    recording: Recording,
+    lagged: Lagged,
+    required_bytes: Bytes,
+    /// What burn's tuner tried, and what it could have tried on the device.
+    trials: TrialSizes,
+}
+
+impl UnlimitedRun {
+    fn of(program: &impl Program, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
+        let simulated = program.simulate_unlimited(batch, device)?;
+        Ok(Self {
+            required_bytes: simulated.estimate()?.peak.required_bytes,
+            trials: TrialSizes {
+                limit: device.largest_trial(),
+                ..simulated.trials
+            },
+            recording: simulated.recording,
+            lagged: Lagged::default(),
+        })
+    }
+
+    /// Whether burn's tuner would choose the same kernels on `device`.
+    fn holds_for(&self, device: &DeviceSpec) -> bool {
+        self.trials.hold_for(device.largest_trial())
+    }
+
+    fn fit(&self, device: &DeviceSpec) -> DeviceFit {
+        let completes = |lag| {
+            let recording = self.lagged.of(&self.recording, lag);
+            replay(device, recording, |id| recording.buffer(id).bytes).completed()
+        };
+        let fits = completes(QueueLag::None);
+        let is_close = fits && is_close(device, self.required_bytes);
+        DeviceFit {
+            required_bytes: self.required_bytes,
+            fits,
+            lag_fits: is_close.then(|| QueueLag::REQUIRED.iter().copied().all(completes)),
+        }
+    }
 }

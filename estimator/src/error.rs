@@ -68,9 +68,10 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
 /// The allocation that a card refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error(
-    "an allocation of {bytes} in the {phase} phase{} does not fit{}",
+    "an allocation of {bytes} in the {phase} phase{} does not fit{}{}",
     layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default(),
-    if self.only_with_lag() { " where the device's thread is behind the program" } else { "" }
+    if self.only_with_lag() { " where the device's thread is behind the program" } else { "" },
+    if let Refusal::TooLarge { .. } = refusal { ", it is too large for one" } else { "" }
 )]
 pub struct OutOfMemory {
     /// The size of the allocation.

@@ -76,7 +76,7 @@ pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
-pub use run::{FirstRun, Parameters, Run, Simulated};
+pub use run::{FirstRun, Parameters, Run, Simulated, TrialSizes};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, Tuning, choices_made, listen, record, tuner_requests, upstream,

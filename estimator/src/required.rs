@@ -23,7 +23,8 @@ pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
     let roomy = card(mib(simulated.reserved).max(1));
     let guess = mib(replay_growing(&roomy, recording, bytes, live));
     // The answer is never below the bytes in use.
-    let enough = least(live.0 / MIB, guess, |mib| {
+    let short = live.0.saturating_sub(1) / MIB;
+    let enough = least(short, guess, |mib| {
         replay(&card(mib), recording, bytes).wanted.map(self::mib)
     });
     Bytes::mib(enough)

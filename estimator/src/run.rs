@@ -137,6 +137,14 @@ impl Run {
         }
     }
 
+    /// Executes what the program left in the queue after its last phase. Returns the tensors of its modules, and what was
+    /// recorded up to the phase in which the card refused an allocation.
+    fn finish(self) -> (Parameters, Option<Progress>) {
+        // A simulated device has no work of its own that could fail.
+        let _ = self.device.sync();
+        (self.parameters(), self.failed)
+    }
+
     fn parameters(&self) -> Parameters {
         let mut sum = Parameters::default();
         for (kind, elements, bytes) in self.parameters.values() {
@@ -192,12 +200,31 @@ pub struct Simulated {
     pub first_run: Option<FirstRun>,
     /// The decisions of burn's tuner, if the process [listens](crate::listen) to them.
     pub choices: Vec<Choice>,
+    /// The sizes of the buffers with which burn's tuner tried kernels.
+    pub trials: TrialSizes,
 }
 
 impl Simulated {
     /// The most bytes in use at once.
     pub fn most_in_use(&self) -> Bytes {
         Timeline::of(&self.recording).most()
+    }
+}
+
+/// The sizes of the buffers with which burn's tuner tried kernels: on a card that cannot hold them it chooses among the
+/// others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialSizes {
+    /// The largest buffer that a kernel could have.
+    pub limit: Bytes,
+    /// The largest buffer that the tuner requested.
+    pub largest: Bytes,
+}
+
+impl TrialSizes {
+    /// Whether the tuner chooses the same on a card on which a kernel may have a buffer of `limit` bytes.
+    pub fn hold_for(&self, limit: Bytes) -> bool {
+        self.limit == limit || self.largest <= self.limit.min(limit)
     }
 }
 
@@ -245,7 +272,7 @@ pub(crate) fn run(
     let sweep = || card.run(|| drop(Tensor::<1>::zeros([1], &device).require_grad().backward()));
     let outcome = card.run(move || {
         program(&mut run);
-        (run.parameters(), run.failed)
+        run.finish()
     });
     let (parameters, failed) = match outcome {
         Ok(outcome) => outcome,
@@ -266,6 +293,10 @@ pub(crate) fn run(
         reserved: recorded.reserved,
         first_run: None,
         choices: card.shared().choices(),
+        trials: TrialSizes {
+            limit: card.shared().spec.largest_trial(),
+            largest: card.shared().largest_trial(),
+        },
     };
     sweep()?;
     Ok(simulated)

@@ -9,7 +9,7 @@ use simulated_card::KernelPreference;
 
 use crate::Tuning;
 use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
-use crate::run::{FirstRun, Run, Simulated, run};
+use crate::run::{FirstRun, Run, Simulated, TrialSizes, run};
 use crate::{Bytes, Error};
 
 /// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
@@ -42,19 +42,9 @@ struct TunedDevice {
 struct Tuned {
     /// The index of the runtime name under which the tuner knows it.
     name: usize,
-    /// The largest buffer that a kernel could have.
-    limit: Bytes,
-    /// The largest buffer that the tuner requested to try a kernel.
-    largest: Bytes,
+    trials: TrialSizes,
     /// The run in which the tuner learned it, if it tuned anything in that run.
     first_run: Option<FirstRun>,
-}
-
-impl Tuned {
-    /// Whether the tuner learns the same on a card on which a kernel may have a buffer of `limit` bytes.
-    fn holds_for(&self, limit: Bytes) -> bool {
-        self.limit == limit || self.largest <= self.limit.min(limit)
-    }
 }
 
 impl TunedDevices {
@@ -135,15 +125,17 @@ impl TunedDevice {
         let limit = spec.largest_trial();
         let known = self.tuned.entry((batch, spec.simulation.preference));
         let known = known.or_default();
-        let place = known.iter().position(|tuned| tuned.holds_for(limit));
+        let place = known.iter().position(|tuned| tuned.trials.hold_for(limit));
         // The tuner is going to learn, and nobody asks how much memory that takes.
         let mut only_tunes =
             cfg!(feature = "autotune") && place.is_none() && trials == Trials::Once;
         let place = place.unwrap_or_else(|| {
             known.push(Tuned {
                 name: self.names,
-                limit,
-                largest: Bytes::ZERO,
+                trials: TrialSizes {
+                    limit,
+                    largest: Bytes::ZERO,
+                },
                 first_run: None,
             });
             self.names += 1;
@@ -159,12 +151,15 @@ impl TunedDevice {
                 return Ok(Simulated {
                     first_run: tuned.first_run.filter(|_| trials == Trials::AsBurn),
                     choices,
+                    trials: tuned.trials,
                     ..simulated
                 });
             }
             // What the tuner knew before holds for this limit too.
-            tuned.limit = limit;
-            tuned.largest = tuned.largest.max(self.card.shared().largest_trial());
+            tuned.trials = TrialSizes {
+                limit,
+                largest: tuned.trials.largest.max(simulated.trials.largest),
+            };
             tuned.first_run.get_or_insert_with(|| FirstRun {
                 live_bytes: simulated.most_in_use(),
                 reserved_bytes: simulated.reserved,

@@ -35,6 +35,12 @@ impl Verdict {
 /// pools take by chance then decide: at most 7.3 % were seen (DCGAN, batch 2: `tests/tests/simulated_card.rs`).
 const CLOSE: u64 = 10;
 
+/// Whether `device` is nearly full with a step that needs `required` memory.
+pub(crate) fn is_close(device: &DeviceSpec, required: Bytes) -> bool {
+    let available = device.available();
+    available.is_some_and(|available| available.saturating_sub(required) < required / CLOSE)
+}
+
 /// Computes whether `step` fits on `device`. The step creates floats of the type `precision`.
 ///
 /// # Errors
@@ -102,7 +108,7 @@ pub fn verdict(
         };
         verdict.first_run_fits = Some(has_room || first_fits()?);
     }
-    if available.saturating_sub(required) < required / CLOSE {
+    if is_close(device, required) {
         verdict.lag_fits = Some(refused_with_lag(program, batch, &run)?.is_none());
     }
     Ok(verdict)

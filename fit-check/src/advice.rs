@@ -3,7 +3,7 @@
 //! The file is long because each kind of change is a method of one `Adviser`.
 
 use estimator::{
-    Bytes, DeviceSpec, Estimate, LargestFit, Program, Proposer, largest_fit, parallel_map,
+    Bytes, DeviceSpec, Estimate, Gpu, LargestFit, Program, Proposer, largest_fit, parallel_map,
 };
 use model_zoo::{
     BaseFormat, Input, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request,
@@ -376,13 +376,15 @@ impl<M: Model + Sync> Adviser<'_, M> {
         if now.batch >= job.batch as u64 {
             return None;
         }
-        let (cards, _) = fitting_gpus(&self.request.model, &job, self.request.runtime);
-        let least = cards.first()?;
-        let card = Card::of(
-            estimator::Gpu::find(least.alias).ok()?,
-            self.request.runtime,
-        );
-        let largest = largest(&self.request.model, &job, &card.device).ok()?;
+        let (model, runtime) = (&self.request.model, self.request.runtime);
+        let (cards, _) = fitting_gpus(model, &job, runtime);
+        // The search replays, and on a card that is tuned in the same run the kernels may be others.
+        let (least, card, largest) = cards.iter().find_map(|least| {
+            let gpu = Gpu::find(least.alias).ok()?;
+            let card = Card::of(gpu, runtime, self.request.tuning);
+            let largest = largest(model, &job, &card.device).ok()?;
+            (largest.batch >= job.batch as u64).then_some((least, card, largest))
+        })?;
         let what = format!("the least card that does: {}", least.gpu.name);
         let candidate = Candidate::new(what, format!("--gpu {}", least.alias), job);
         let adviser = Adviser {

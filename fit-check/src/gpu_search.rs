@@ -1,6 +1,6 @@
 //! The cards of the catalogue on which a training step fits.
 
-use estimator::{Bytes, Gpu, Runtime, search_devices};
+use estimator::{Bytes, Gpu, Runtime, Tuning, search_devices};
 use model_zoo::{Job, Model};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -37,7 +37,8 @@ pub struct FittingGpu {
     pub launch_year: Option<u32>,
     /// The least memory with which the step completes on such a card.
     pub required_bytes: Bytes,
-    /// The memory that the step leaves free.
+    /// The memory that the step leaves free; negative if the step fits only since the pools of a small card clean up
+    /// earlier.
     pub headroom_bytes: i64,
 }
 
@@ -50,15 +51,18 @@ pub struct Undetermined {
     pub error: String,
 }
 
-/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, the least usable
-/// memory first; and the cards on which the simulation failed.
+/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, as the largest batch has to: with
+/// each queue lag that is required ([`estimator::QueueLag::REQUIRED`]). The least usable memory comes first. Also returns
+/// the cards on which the simulation failed. burn has tuned its kernels before.
 pub fn fitting_gpus<M: Model + Sync>(
     model: &M,
     job: &Job,
     runtime: Runtime,
 ) -> (Vec<FittingGpu>, Vec<Undetermined>) {
     let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
-    let gpus: Vec<_> = driven.map(|gpu| (gpu, Card::of(gpu, runtime))).collect();
+    let gpus: Vec<_> = driven
+        .map(|gpu| (gpu, Card::of(gpu, runtime, Tuning::Warm)))
+        .collect();
     let devices: Vec<_> = gpus.iter().map(|(_, card)| card.device.clone()).collect();
     let program = training_job(model, job);
     let found = search_devices(&program, job.batch as u64, &devices);
@@ -66,7 +70,7 @@ pub fn fitting_gpus<M: Model + Sync>(
     let mut undetermined = Vec::new();
     for ((gpu, card), found) in gpus.iter().zip(found) {
         match found {
-            Ok(fit) if fit.fits => fitting.push(FittingGpu {
+            Ok(fit) if fit.fits && fit.lag_fits != Some(false) => fitting.push(FittingGpu {
                 gpu: GpuName::new(card),
                 alias: gpu.alias(),
                 marketed_gb: gpu.marketed_gb,

@@ -30,6 +30,16 @@ fn option_of(setting: Setting) -> String {
     }
 }
 
+/// The most parts of a model that a hint lists: files of weights can have any number.
+const MOST_PARTS: usize = 20;
+
+fn listed(parts: &[String]) -> String {
+    match parts.len() {
+        ..=MOST_PARTS => parts.join(", "),
+        _ => format!("{}, …", parts[..MOST_PARTS].join(", ")),
+    }
+}
+
 impl From<model_zoo::Error> for UserError {
     fn from(error: model_zoo::Error) -> Self {
         let text = error.to_string();
@@ -59,6 +69,10 @@ impl From<model_zoo::Error> for UserError {
             model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
                 "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
             ),
+            model_zoo::Error::NoParameter { path, model, parts } => {
+                Self::new(format!("--freeze {path} names no parameter of {model}"))
+                    .hint(format!("its parts are {}", listed(&parts)))
+            }
             model_zoo::Error::Size { what, must, got } => {
                 let option = option_of(what);
                 Self::new(format!("{option} must be {must}, not {got}"))

@@ -2,7 +2,7 @@
 //! takes.
 
 use estimator::record::Event;
-use estimator::{Analysis, Breakdown, Bytes, Phase, Simulated, parallel_map};
+use estimator::{Analysis, Breakdown, Bytes, Phase, Program, Simulated, parallel_map};
 use model_zoo::{Job, Model, Precision, Weights};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::job_info::{GpuName, JobInfo};
 use crate::model_source::{AnyModel, Checkpoint, Origin, Sum};
 use crate::resolve::{Card, ResolvedRequest};
-use crate::simulate_step;
+use crate::step::{simulate_step, training_job};
 use crate::user_error::UserError;
 
 /// A count of tensors of a file.
@@ -190,7 +190,8 @@ impl Figures {
         job: &Job,
         request: &ResolvedRequest,
     ) -> Result<Self, UserError> {
-        let simulated = simulate_step(model, job, request.unlimited())?;
+        let step = training_job(model, job);
+        let simulated = step.simulate_unlimited(job.batch as u64, &request.unlimited())?;
         let analysis = Analysis::of(&simulated.recording);
         let peak = analysis.timeline.peak(&simulated.recording);
         Ok(Self {

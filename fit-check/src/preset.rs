@@ -1,6 +1,6 @@
 //! Published tables of largest batches, whose rows and columns `table --preset` uses.
 
-use estimator::{Gpu, Runtime};
+use estimator::{Gpu, Runtime, Tuning};
 use model_zoo::{Input, OptimizerKind, Precision, Request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -125,11 +125,11 @@ pub fn columns() -> Vec<Column> {
     reader.deserialize().map(|row| row.expect(READ)).collect()
 }
 
-/// The cards of the columns, as `runtime` drives them.
-pub fn cards(runtime: Runtime) -> Vec<Card> {
+/// The cards of the columns, as `runtime` drives them, about which burn's tuner knows what `tuning` says.
+pub fn cards(runtime: Runtime, tuning: Tuning) -> Vec<Card> {
     columns()
         .iter()
-        .map(|column| Card::of(Gpu::find(&column.card).expect(READ), runtime))
+        .map(|column| Card::of(Gpu::find(&column.card).expect(READ), runtime, tuning))
         .collect()
 }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_data_names_models_cards_and_options_that_there_are() {
         let columns = columns();
-        assert_eq!(cards(Runtime::Cuda).len(), columns.len());
+        assert_eq!(cards(Runtime::Cuda, Tuning::Warm).len(), columns.len());
         let header = reader(include_str!("../data/lambda_2020.csv"))
             .headers()
             .unwrap()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use estimator::Bytes;
-use model_zoo::{Input, OptimizerKind, Precision};
+use model_zoo::{Input, Job, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::Figures;
@@ -183,7 +183,67 @@ pub fn check(path: &Path) -> Result<(), UserError> {
     file::check_append(path).map_err(|error| unwritable(path, &error))
 }
 
+/// Checks that a record can describe `job`.
+///
+/// # Errors
+///
+/// The job has an option for which records have no field: its record would look like that of the job without it.
+pub fn check_job(job: &Job) -> Result<(), UserError> {
+    let unrecorded = [
+        ("--accumulate", job.accumulate > 1),
+        ("--checkpointing", job.checkpointing),
+        ("--freeze", !job.freeze.is_empty()),
+        ("--lora", job.lora.is_some()),
+    ];
+    match unrecorded.into_iter().find(|(_, is_used)| *is_used) {
+        None => Ok(()),
+        Some((option, _)) => Err(UserError::new(format!(
+            "a record cannot tell that the job has {option}"
+        ))
+        .hint(format!("leave out --record or {option}"))),
+    }
+}
+
 fn unwritable(path: &Path, error: &std::io::Error) -> UserError {
     UserError::new(format!("cannot record in {}: {error}", path.display()))
         .hint("run it in the root of the repository, or name the file: --record FILE")
+}
+
+#[cfg(test)]
+mod tests {
+    use model_zoo::{LoraRequest, Request, find};
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_a_record_cannot_describe_is_refused() {
+        let bert = find("bert-base").unwrap();
+        let check = |request: Request| check_job(&request.resolve(&bert).unwrap());
+        let plain = Request::default();
+        assert!(check(plain.clone()).is_ok());
+        let accumulated = Request {
+            accumulate: 2,
+            ..plain.clone()
+        };
+        let checkpointed = Request {
+            checkpointing: true,
+            ..plain.clone()
+        };
+        let frozen = Request {
+            freeze: vec!["encoder".into()],
+            ..plain.clone()
+        };
+        let lora = LoraRequest {
+            rank: 8,
+            targets: Vec::new(),
+            base: model_zoo::BaseFormat::Dense,
+        };
+        let adapted = Request {
+            lora: Some(lora),
+            ..plain
+        };
+        for request in [accumulated, checkpointed, frozen, adapted] {
+            assert!(check(request.clone()).is_err(), "{request:?}");
+        }
+    }
 }

@@ -1,13 +1,16 @@
 //! Resolves the command line into plain values.
 
-use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
+use std::sync::OnceLock;
+
+use burn::tensor::FloatDType;
+use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning, simulate};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
 };
 use strum::{IntoEnumIterator, VariantNames};
 
 use crate::cli;
-use crate::model_source::{self, AnyModel, Comparison, Origin};
+use crate::model_source::{self, AnyModel, Checkpoint, Comparison, Origin};
 use crate::user_error::{UserError, either};
 use crate::values::{self, choice, optional_count};
 
@@ -21,11 +24,11 @@ pub struct Card {
 }
 
 impl Card {
-    /// `gpu`, driven by `runtime`.
-    pub fn of(gpu: &'static Gpu, runtime: Runtime) -> Self {
+    /// `gpu`, driven by `runtime`, about which burn's tuner knows what `tuning` says.
+    pub fn of(gpu: &'static Gpu, runtime: Runtime, tuning: Tuning) -> Self {
         Self {
             gpu: Some(gpu),
-            device: gpu.spec(runtime),
+            device: gpu.spec(runtime).with_tuning(tuning),
         }
     }
 
@@ -75,7 +78,11 @@ impl ResolvedRequest {
     /// A value is invalid; the error has a hint.
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
         let (model, origin) = model_source::find(&raw.model)?;
-        let mut request = Self::of(model, raw, batch)?;
+        let job = match (&model, &origin.checkpoint) {
+            (AnyModel::Weights(_), Some(file)) => job_of_weights(&model, file, &raw.step, batch)?,
+            _ => training_job(&model, &raw.step, batch)?,
+        };
+        let mut request = Self::with_job(model, job, &raw.cards)?;
         request.comparison = model_source::compare(&request.model, &origin, &request.job)?;
         request.origin = origin;
         Ok(request)
@@ -88,10 +95,17 @@ impl<M: Model> ResolvedRequest<M> {
     /// # Errors
     ///
     /// A value is invalid; the error has a hint.
-    pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
+    pub fn of(model: M, raw: &cli::Job, batch: Batch) -> Result<Self, UserError>
+    where
+        M: Sync,
+    {
         let job = training_job(&model, &raw.step, batch)?;
-        let runtime = runtime(&raw.cards)?;
-        let tuning = tuning(&raw.cards)?;
+        Self::with_job(model, job, &raw.cards)
+    }
+
+    fn with_job(model: M, job: Job, raw: &cli::Cards) -> Result<Self, UserError> {
+        let runtime = runtime(raw)?;
+        let tuning = tuning(raw)?;
         Ok(Self {
             model,
             origin: Origin::default(),
@@ -99,7 +113,7 @@ impl<M: Model> ResolvedRequest<M> {
             job,
             runtime,
             tuning,
-            cards: cards(&raw.cards.gpu, raw.cards.memory.as_deref(), runtime, tuning)?,
+            cards: cards(&raw.gpu, raw.memory.as_deref(), runtime, tuning)?,
         })
     }
 
@@ -126,11 +140,16 @@ pub struct Batch<'a> {
 /// # Errors
 ///
 /// A value is invalid; the error has a hint.
-pub fn training_job(model: &impl Model, raw: &cli::Step, batch: Batch) -> Result<Job, UserError> {
-    job_of(
-        model,
-        request(precision(&raw.precision)?, &raw.options, batch)?,
-    )
+pub fn training_job(
+    model: &(impl Model + Sync),
+    raw: &cli::Step,
+    batch: Batch,
+) -> Result<Job, UserError> {
+    job_of(model, typed(raw, batch)?)
+}
+
+fn typed(raw: &cli::Step, batch: Batch) -> Result<Request, UserError> {
+    request(precision(&raw.precision)?, &raw.options, batch)
 }
 
 /// The number formats that `text` names.
@@ -147,11 +166,45 @@ pub fn precision(text: &str) -> Result<Precision, UserError> {
 /// # Errors
 ///
 /// A value is invalid; the error has a hint.
-pub fn job_of(model: &impl Model, request: Request) -> Result<Job, UserError> {
+pub fn job_of(model: &(impl Model + Sync), request: Request) -> Result<Job, UserError> {
+    let job = sized_job(model, request)?;
+    if !job.freeze.is_empty() {
+        job.check_frozen(model.name(), &parameter_paths(model, &job)?)?;
+    }
+    Ok(job)
+}
+
+/// As [`training_job`], for weights without a network: the paths of their parameters are the names in their `file`.
+fn job_of_weights(
+    model: &AnyModel,
+    file: &Checkpoint,
+    raw: &cli::Step,
+    batch: Batch,
+) -> Result<Job, UserError> {
+    let job = sized_job(model, typed(raw, batch)?)?;
+    let tensors = file.tensors.iter();
+    let names: Vec<_> = tensors.map(|tensor| tensor.name.clone()).collect();
+    job.check_frozen(model.name(), &names)?;
+    Ok(job)
+}
+
+/// The training job of `model` that `request` describes, whatever it freezes.
+fn sized_job(model: &impl Model, request: Request) -> Result<Job, UserError> {
     let job = request.resolve(model)?;
     model.check(&job)?;
     countable(model.name(), &job)?;
     Ok(job)
+}
+
+/// The paths of the parameters of `model`, which builds its network on a simulated card for that.
+fn parameter_paths(model: &(impl Model + Sync), job: &Job) -> Result<Vec<String>, UserError> {
+    // Nothing is trained, so there is nothing to tune.
+    let card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    let paths = OnceLock::new();
+    simulate(card, FloatDType::F32, |run| {
+        paths.get_or_init(|| job.parameter_paths(model, &run.device()));
+    })?;
+    Ok(paths.into_inner().unwrap_or_default())
 }
 
 /// The request of `raw` and `batch`, in the number formats `precision`.
@@ -181,11 +234,26 @@ pub fn request(
             .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
             .transpose()?,
         input: raw.sizes.input()?,
-        accumulate: optional_count("--accumulate", raw.accumulate.as_deref())?.unwrap_or(1),
+        accumulate: accumulate(raw)?,
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
         lora: lora(raw)?,
     })
+}
+
+/// The most batches between two optimizer steps. From the second on the peak stays the same, and each is simulated.
+const MOST_ACCUMULATED: usize = 1024;
+
+fn accumulate(raw: &cli::Options) -> Result<usize, UserError> {
+    match optional_count("--accumulate", raw.accumulate.as_deref())? {
+        None => Ok(1),
+        Some(count @ ..=MOST_ACCUMULATED) => Ok(count),
+        Some(count) => Err(
+            UserError::new(format!("`{count}` is no value of --accumulate")).hint(format!(
+                "--accumulate is at most {MOST_ACCUMULATED}: from the second batch on the peak stays the same"
+            )),
+        ),
+    }
 }
 
 fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, UserError> {
@@ -220,7 +288,7 @@ pub fn cards(
     runtime: Runtime,
     tuning: Tuning,
 ) -> Result<Vec<Card>, UserError> {
-    let mut cards: Vec<Card> = match (memory, names) {
+    match (memory, names) {
         (Some(_), [_, ..]) => Err(
             UserError::new("--gpu and --memory exclude each other").hint(
                 "--memory is all that the job may have; --gpu knows what a card keeps for itself",
@@ -229,17 +297,14 @@ pub fn cards(
         (Some(size), []) => {
             let memory = values::memory(size)?;
             let device = DeviceSpec::unlimited(runtime).with_memory(memory, Bytes::ZERO);
+            let device = device.with_tuning(tuning);
             Ok(vec![Card { gpu: None, device }])
         }
         (None, names) => names
             .iter()
-            .map(|name| card(name.as_ref(), runtime))
+            .map(|name| card(name.as_ref(), runtime, tuning))
             .collect(),
-    }?;
-    for card in &mut cards {
-        card.device.simulation.tuning = tuning;
     }
-    Ok(cards)
 }
 
 /// Whether the kernels were tuned before.
@@ -251,7 +316,7 @@ pub fn tuning(raw: &cli::Cards) -> Result<Tuning, UserError> {
     choice("--tuning", &raw.tuning, Tuning::VARIANTS)
 }
 
-fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
+fn card(name: &str, runtime: Runtime, tuning: Tuning) -> Result<Card, UserError> {
     let gpu = Gpu::find(name)?;
     if !gpu.is_driven_by(runtime) {
         let driven = Runtime::iter().filter(|runtime| gpu.is_driven_by(*runtime));
@@ -261,7 +326,7 @@ fn card(name: &str, runtime: Runtime) -> Result<Card, UserError> {
                 .hint(format!("add --runtime {}", either(&driven))),
         );
     }
-    Ok(Card::of(gpu, runtime))
+    Ok(Card::of(gpu, runtime, tuning))
 }
 
 /// The largest tensor of a network is at most this many times its input: 64 channels in each

@@ -137,7 +137,7 @@ fn answers_about_a_program_are_what_the_schema_says() {
     let buffer = recording.add_buffer(Bytes::mib(3), false);
     recording.events.push(Event::Allocate(buffer));
     recording.add_launch(KernelId(0), None, &[], &[buffer]);
-    let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda);
+    let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda, Tuning::Warm);
     for steps in [vec![1..2, 1..2], Vec::new()] {
         let run_report = RunReport {
             ending: estimator::Outcome::Time,
@@ -155,7 +155,7 @@ fn answers_about_a_program_are_what_the_schema_says() {
 /// The answer of `run` about a program, without running one.
 #[test]
 fn answers_about_a_run_are_what_the_schema_says() {
-    let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda);
+    let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda, Tuning::Warm);
     let usage = Usage {
         refused: vec![Refusal {
             bytes: Bytes(5),

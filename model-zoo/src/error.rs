@@ -53,6 +53,16 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
+    /// A path of frozen parameters leads to none.
+    #[error("`{path}` names no parameter of {model}")]
+    NoParameter {
+        /// The path.
+        path: String,
+        /// The model's name.
+        model: String,
+        /// The first parts of the paths that the model does have.
+        parts: Vec<String>,
+    },
     /// The network cannot work with the value of a setting.
     #[error("{what} must be {must}, not {got}")]
     Size {

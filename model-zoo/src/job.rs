@@ -1,9 +1,12 @@
 //! A training job: what somebody requests, and the same with every gap filled.
 
-use burn::tensor::FloatDType;
+use std::collections::HashSet;
+
+use burn::tensor::{Device, FloatDType};
 use serde::{Deserialize, Serialize};
 
 use crate::lora::projections;
+use crate::trainer::{ParameterPaths, is_below};
 use crate::{Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, Setting};
 
 /// The number formats of a training step.
@@ -157,6 +160,14 @@ fn samples(tokens: usize, input: &Input, model: &impl Model) -> Result<usize, Er
     }
 }
 
+/// The first part of each of `paths`, without repetition.
+fn first_parts(paths: &[String]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let parts = paths.iter().filter_map(|path| path.split('.').next());
+    let parts = parts.filter(|part| seen.insert(*part));
+    parts.map(String::from).collect()
+}
+
 impl Job {
     /// The request that resolves to this job again, for the same model.
     pub fn request(&self) -> Request {
@@ -170,6 +181,39 @@ impl Job {
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
             lora: self.lora.as_ref().map(Lora::request),
+        }
+    }
+
+    /// The paths of all parameters of `model`, as [`Job::freeze`] names them. `model` builds its
+    /// network for that, and no parameters, on `device`: an autodiff device whose float type is
+    /// that of fp32.
+    pub fn parameter_paths(&self, model: &impl Model, device: &Device) -> Vec<String> {
+        let plain = Self {
+            precision: Precision::Fp32,
+            freeze: Vec::new(),
+            lora: None,
+            ..self.clone()
+        };
+        let mut paths = ParameterPaths::default();
+        let Ok(()) = model.train(&plain, device, 0, &mut paths);
+        paths.found
+    }
+
+    /// Checks that each path in [`Job::freeze`] leads to a parameter; `paths` are those of all
+    /// parameters of the model called `model`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoParameter`] about the first path that leads to none.
+    pub fn check_frozen(&self, model: &str, paths: &[String]) -> Result<(), Error> {
+        let is_known = |prefix: &&String| paths.iter().any(|path| is_below(path, prefix));
+        match self.freeze.iter().find(|prefix| !is_known(prefix)) {
+            None => Ok(()),
+            Some(prefix) => Err(Error::NoParameter {
+                path: prefix.clone(),
+                model: model.into(),
+                parts: first_parts(paths),
+            }),
         }
     }
 
@@ -246,6 +290,35 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support;
+
+    /// The parts of ResNet have the names of torchvision's.
+    #[test]
+    fn a_frozen_path_that_leads_to_no_parameter_is_refused() {
+        let device = test_support::flex().autodiff();
+        let checked = |name: &str, path: &str| {
+            let variant = crate::find(name).unwrap();
+            let request = Request {
+                freeze: vec![path.into()],
+                ..Request::default()
+            };
+            let job = request.resolve(&variant).unwrap();
+            job.check_frozen(name, &job.parameter_paths(&variant, &device))
+        };
+        let parts = |name, path| match checked(name, path) {
+            Err(Error::NoParameter { parts, .. }) => parts,
+            other => panic!("{path} of {name}: {other:?}"),
+        };
+        for path in ["layer4", "layer4.2.conv1.weight", "fc", ""] {
+            assert_eq!(checked("resnet-50", path), Ok(()), "{path}");
+        }
+        let resnet = ["conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"];
+        for path in ["layr1", "layer", "layer4.3", "layer[1"] {
+            assert_eq!(parts("resnet-50", path), resnet);
+        }
+        assert_eq!(checked("dcgan", "generator.convs"), Ok(()));
+        assert_eq!(parts("dcgan", "convs"), ["generator", "discriminator"]);
+    }
 
     #[test]
     fn a_batch_in_tokens_counts_the_longer_side() {

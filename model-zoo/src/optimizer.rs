@@ -133,7 +133,6 @@ mod tests {
         }
     }
 
-    /// Vaswani et al. 2017, section 5.1: 25,000 source and 25,000 target tokens a batch.
     #[test]
     fn every_optimizer_trains() {
         for name in OptimizerKind::VARIANTS {

@@ -1,6 +1,8 @@
 //! A module under its optimizer, and the training loop that most networks share.
 
-use burn::module::{Module, ParamGroup};
+use std::convert::Infallible;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
@@ -165,7 +167,10 @@ fn below(name: &str, prefixes: &[String]) -> Vec<String> {
     }
     prefixes
         .iter()
-        .filter_map(|prefix| prefix.strip_prefix(name))
+        .filter_map(|prefix| match prefix.as_str() {
+            "" => Some(""),
+            prefix => prefix.strip_prefix(name),
+        })
         .filter_map(|path| match path {
             "" => Some(""),
             _ => path.strip_prefix('.'),
@@ -183,13 +188,63 @@ pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
     if prefixes.iter().any(String::is_empty) {
         return module.no_grad();
     }
-    let patterns = prefixes
-        .iter()
-        .map(|prefix| format!(r"^{}(\.|$)", prefix.replace('.', r"\.")));
-    match ParamGroup::from_any_regexes(patterns.collect()) {
-        Ok(group) => module.set_require_grad_group(group, false),
-        // A prefix that is not a valid regular expression is not a path either.
-        Err(_) => module,
+    let mut paths = ParameterPaths::default();
+    paths.module("", &module);
+    let mut frozen = paths.found;
+    frozen.retain(|path| prefixes.iter().any(|prefix| is_below(path, prefix)));
+    module.set_require_grad_group(ParamGroup::from_paths(frozen), false)
+}
+
+/// Whether `path` is `prefix`, or that of a parameter below it; every path is below the empty
+/// prefix.
+pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
+    let rest = path.strip_prefix(prefix);
+    rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Collects the paths of the parameters of the modules that a step reports; it creates none of
+/// these parameters.
+#[derive(Debug, Default)]
+pub(crate) struct ParameterPaths {
+    /// The paths, in the order of the module tree.
+    pub found: Vec<String>,
+    /// The names of the modules around the next parameter.
+    path: Vec<String>,
+}
+
+impl Observer for ParameterPaths {
+    type Stop = Infallible;
+
+    fn module<M: Module>(&mut self, name: &str, module: &M) {
+        self.path = match name {
+            "" => Vec::new(),
+            name => vec![name.into()],
+        };
+        module.visit(self);
+    }
+
+    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
+
+    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
+
+    fn loss(&mut self, _loss: &Tensor<1>) {}
+
+    fn end(&mut self, _phase: Phase) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl ModuleVisitor for ParameterPaths {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+        self.found.push(self.path.join("."));
     }
 }
 
@@ -254,6 +309,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use burn::nn::{Linear, LinearConfig};
+
     use super::*;
     use crate::test_support;
     use crate::{NoopObserver, Request, find, train};
@@ -264,6 +321,24 @@ mod tests {
         assert_eq!(below("generator", &prefixes), ["convs.0"]);
         assert_eq!(below("discriminator", &prefixes), [""]);
         assert_eq!(below("", &prefixes), prefixes);
+        assert_eq!(below("generator", &[String::new()]), [""]);
+    }
+
+    /// A prefix is a path and no regular expression.
+    #[test]
+    fn parameters_below_a_path_are_frozen_and_no_others() {
+        let device = test_support::flex().autodiff();
+        let trained = |prefixes: &[&str]| -> Vec<bool> {
+            let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
+            let layer = |_| LinearConfig::new(2, 2).init(&device);
+            let layers: Vec<Linear> = frozen((0..2).map(layer).collect(), &prefixes);
+            let weights = layers.iter().map(|layer| layer.weight.val());
+            weights.map(|weight| weight.is_require_grad()).collect()
+        };
+        assert_eq!(trained(&["1"]), [true, false]);
+        assert_eq!(trained(&["0.weight", "1.bias"]), [false, true]);
+        assert_eq!(trained(&["0|1", "[01]", "[1", "0.w"]), [true, true]);
+        assert_eq!(trained(&[""]), [false, false]);
     }
 
     #[test]

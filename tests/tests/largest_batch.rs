@@ -7,8 +7,8 @@ use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    Bytes, DeviceSpec, Limit, Phase, Program, Proposer, QueueLag, Run, Runtime, TrainingJob,
-    largest_batch,
+    BatchObserver, Bytes, DeviceSpec, Found, Limit, Phase, Program, Proposer, QueueLag, Run,
+    Runtime, TrainingJob, largest_batch, largest_fits,
 };
 use fit_check::training_job;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -100,6 +100,38 @@ fn a_single_allocation_can_be_the_limit() {
     let found = largest_batch(&step, &proposer, &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
+}
+
+/// A network that compares groups of samples accepts few batches. The next batch that is named is one of them.
+#[test]
+fn the_next_batch_is_one_that_the_step_accepts() {
+    let step = || {
+        let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+            let batch = Tensor::<2>::zeros([samples as usize, 10 << 18], &run.device());
+            run.end(Phase::Forward);
+            drop(batch);
+        });
+        step.accepting(|samples| samples <= 4 || samples.is_multiple_of(4))
+    };
+    let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+    let device = |mib| unlimited.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
+    for mib in 50..80 {
+        let devices = [device(1_000), device(mib)];
+        let jobs = std::iter::once(()).map(|()| step());
+        let rows = largest_fits(jobs, &devices, &NoObserver);
+        for (found, _) in &rows[0] {
+            let found = found.as_ref().unwrap();
+            assert!(step().accepts(found.next), "{} on {mib} MiB", found.next);
+        }
+    }
+}
+
+/// Observes nothing.
+struct NoObserver;
+
+impl BatchObserver for NoObserver {
+    fn begins(&self, _job: usize, _device: usize) {}
+    fn found(&self, _job: usize, _device: usize, _found: &Found) {}
 }
 
 /// A sample takes 512 KiB of 4 GiB, in eight tensors. An odd number of samples has one tensor more, so no two

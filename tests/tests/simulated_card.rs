@@ -5,8 +5,8 @@ use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use estimator::{
-    Analysis, Bytes, DeviceSpec, InPlace, Phase, Runtime, Simulated, SimulatedCard, Tuning, replay,
-    simulate,
+    Analysis, Bytes, DeviceSpec, InPlace, Phase, Runtime, Simulated, SimulatedCard, Tuning, fits,
+    replay, simulate,
 };
 use fit_check::comparison::Figures;
 use fit_check::simulate_step;
@@ -386,6 +386,24 @@ fn resnets_have_their_published_counts() {
 }
 
 /// Every value that is read from a card is zero.
+/// A program need not report the end of its last phase. What it does after the one before counts, and a later run on
+/// the same card knows nothing of it.
+#[test]
+fn what_no_phase_ends_counts_too() {
+    let card = unlimited().with_memory(Bytes::gib(1), Bytes::ZERO);
+    let verdict = |elements: usize| {
+        fits(&card, FloatDType::F32, move |run| {
+            let small = Tensor::<1>::zeros([1 << 10], &run.device());
+            run.end(Phase::Init);
+            let small = small.add_scalar(1.0);
+            let large = Tensor::<1>::zeros([elements], &run.device());
+            drop((small, large));
+        })
+    };
+    assert!(verdict(1 << 20).unwrap().fits());
+    assert!(!verdict(1 << 29).unwrap().fits());
+}
+
 #[test]
 fn reads_give_zeros() {
     let card = SimulatedCard::new(unlimited()).unwrap();

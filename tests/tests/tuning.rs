@@ -5,7 +5,8 @@ use std::collections::HashSet;
 
 use estimator::record::{BufferId, Event, Recording};
 use estimator::{
-    DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning, replay,
+    Bytes, DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning,
+    replay, search_devices,
 };
 use fit_check::{simulate_step, training_job};
 use model_zoo::{Input, Precision, Request};
@@ -174,6 +175,25 @@ fn the_tuner_chooses_among_what_the_card_can_hold() {
         simulated.reserved
     });
     assert!(limited > free, "{limited} {free}");
+}
+
+/// In a search among cards, one with more memory does not decide which kernels a smaller one can try.
+#[test]
+fn a_search_among_cards_knows_what_each_can_hold() {
+    let variant = model_zoo::find("vgg-16").unwrap();
+    let request = Request {
+        precision: Precision::Mixed,
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let large = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::gib(1_000), Bytes::ZERO);
+    let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
+    let found = search_devices(&step, 286, &[large, card]);
+    let [large, card] = found.try_into().expect("two cards");
+    let (large, card) = (large.unwrap(), card.unwrap());
+    assert!(large.fits && !card.fits);
+    assert!(large.required_bytes < card.required_bytes);
 }
 
 /// CubeCL moves buffers off pages of an old size when a card is nearly full, but no buffer that a queued launch

@@ -149,7 +149,7 @@ pub fn rows() -> anyhow::Result<Vec<Row>> {
 ///
 /// A card is no longer known.
 pub fn table(rows: &[Row], name: &str) -> anyhow::Result<String> {
-    let cards = preset::cards(estimator::Runtime::Cuda);
+    let cards = preset::cards(estimator::Runtime::Cuda, estimator::Tuning::Warm);
     let cards = cards.iter().map(|card| card.label().into());
     let names = ["published as", "in"].map(std::borrow::Cow::from);
     let header = names.into_iter().chain(cards);

@@ -38,9 +38,11 @@ impl Bytes {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// How far `self` is above `other`; negative when it is below.
+    /// How far `self` is above `other`; negative when it is below. What no `i64` can hold, such as the memory that a
+    /// card without a limit leaves free, is the nearest `i64`.
     pub fn signed_difference(self, other: Self) -> i64 {
-        self.0 as i64 - other.0 as i64
+        let difference = i128::from(self.0) - i128::from(other.0);
+        difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }
 
@@ -224,5 +226,12 @@ mod tests {
         assert_eq!(Bytes(512).to_string(), "512 B");
         assert_eq!(Bytes::mib(1).to_string(), "1.00 MiB");
         assert_eq!(Bytes(4_366_499_840).to_string(), "4.07 GiB");
+    }
+
+    #[test]
+    fn what_a_card_without_a_limit_leaves_free_is_not_negative() {
+        assert_eq!(Bytes(3).signed_difference(Bytes(5)), -2);
+        let free = Bytes(u64::MAX).signed_difference(Bytes(5));
+        assert_eq!(free, i64::MAX);
     }
 }

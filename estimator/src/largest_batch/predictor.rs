@@ -101,7 +101,12 @@ impl<'a, P: Program> Predictor<'a, P> {
         while let Some(more) = more(next) {
             (batch, next) = near(more, 1);
         }
-        Prediction { batch, next }
+        // Where the search ends at `above`, the program need not accept that many samples.
+        let accepted = (next..=2 * next).find(|batch| accepts(*batch));
+        Prediction {
+            batch,
+            next: accepted.unwrap_or(next),
+        }
     }
 
     /// `prediction` if its batch fits on a card like `spec` without queue lag and with each of [`QueueLag::REQUIRED`];

@@ -6,9 +6,10 @@ use estimator::{Bytes, Outcome, Runtime};
 
 use super::report::{HeldBuffers, ProgramReport};
 use crate::job_info::Burn;
+use crate::output::estimate::{NamedCell, verdict_table};
 use crate::output::job_lines::verdict_line;
 use crate::output::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
-use crate::output::{Cell, Report, Table, column};
+use crate::output::{Report, Table, column};
 
 impl ProgramReport {
     fn figures(&self) -> Vec<(&'static str, Bytes, String)> {
@@ -39,6 +40,20 @@ impl ProgramReport {
             ));
         }
         figures
+    }
+
+    /// The program and its figures.
+    fn cells(&self) -> Vec<NamedCell> {
+        let peak = &self.peak;
+        let in_a_step = self.steps.map(|steps| steps.live_bytes);
+        vec![
+            ("program", "program", self.program.clone().into()),
+            ("runtime", "runtime", self.runtime.to_string().into()),
+            ("required", "required_bytes", peak.required_bytes.into()),
+            ("reserved", "reserved_bytes", peak.reserved_bytes.into()),
+            ("live", "live_bytes", peak.live_bytes.into()),
+            ("live in a step", "step_live_bytes", in_a_step.into()),
+        ]
     }
 
     /// How far the recording goes, and what it cannot tell.
@@ -133,31 +148,10 @@ impl Report for ProgramReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.figures().into_iter();
-        let figures = Table {
-            title: String::new(),
-            columns: vec![column("figure", "figure"), column("bytes", "bytes")],
-            rows: rows
-                .map(|(name, bytes, _)| vec![name.into(), bytes.into()])
-                .collect(),
-        };
-        let verdicts = self.cards.iter().map(|verdict| {
-            vec![
-                verdict.gpu.name.clone().into(),
-                verdict.fits.into(),
-                Cell::Difference(verdict.headroom_bytes),
-            ]
-        });
-        let cards = Table {
-            title: "Cards".into(),
-            columns: vec![
-                column("card", "card"),
-                column("fits", "fits"),
-                column("headroom", "headroom_bytes"),
-            ],
-            rows: verdicts.collect(),
-        };
-        let mut tables = vec![figures, cards, held_table(&self.held)];
+        let mut tables = vec![
+            verdict_table(self.cells(), &self.cards),
+            held_table(&self.held),
+        ];
         tables.retain(|table| !table.rows.is_empty());
         tables
     }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
 use estimator::{
-    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, kernel_name, replay,
+    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes, kernel_name,
+    replay,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -103,6 +104,7 @@ impl ProgramReport {
             reserved,
             first_run: None,
             choices: Vec::new(),
+            trials: TrialSizes::default(),
         };
         let required = simulated.required();
         let cards = cards.iter();

@@ -73,6 +73,9 @@ fn check<M: Model>(raw: &cli::Estimate, request: &ResolvedRequest<M>) -> anyhow:
             UserError::no_card("--every-run needs a card that the job is to fit on").into(),
         );
     }
+    if raw.advise == Advise::Always && request.cards.is_empty() {
+        return Err(UserError::no_card("--advise needs a card that the job is to fit on").into());
+    }
     if raw.kernels && !cfg!(feature = "autotune") {
         return Err(
             UserError::new("this fit-check is built without burn's autotune")
@@ -127,9 +130,7 @@ fn simulate<M: Model + Sync>(
         ..EstimateReport::new(request, estimate, verdicts)
     };
     if raw.advise == Advise::Always {
-        let card = request.cards.get(refused.unwrap_or(0));
-        let card = card
-            .ok_or_else(|| UserError::no_card("--advise needs a card that the job is to fit on"))?;
+        let card = &request.cards[refused.unwrap_or(0)];
         progress.at("trying what would make it fit");
         render(&report, raw.layers).write_if_interrupted(&raw.output)?;
         report.advice = Some(advise(request, card, &trained, Goal::Batch)?);

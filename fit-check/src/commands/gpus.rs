@@ -3,7 +3,7 @@
 use estimator::{Gpu, Tuning};
 use strum::VariantNames;
 
-use super::{DOES_NOT_FIT, FITS};
+use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
@@ -56,8 +56,11 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
         undetermined,
     };
     output::write(&report, &raw.output)?;
-    Ok(match report.cards.is_empty() {
-        true => DOES_NOT_FIT,
-        false => FITS,
-    })
+    Ok(
+        match (report.cards.is_empty(), report.undetermined.is_empty()) {
+            (false, _) => FITS,
+            (true, true) => DOES_NOT_FIT,
+            (true, false) => UNKNOWN,
+        },
+    )
 }

@@ -96,6 +96,9 @@ impl Verification {
         let (model, origin) = model_source::find(&typed)?;
         need_network(&model, &origin, "verify")?;
         let job = resolve::training_job(&model, &raw.step, batch)?;
+        if record.is_some() {
+            records::check_job(&job)?;
+        }
         let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
         let (setup, opened) = driver.open(device, budget, timeout)?;

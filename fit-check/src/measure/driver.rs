@@ -21,25 +21,36 @@ impl Driver {
         Some(Self { nvml, before })
     }
 
-    /// The memory in use on the first device called `name`, less what was in use `before`.
+    /// The memory in use on the device called `name`, less what was in use `before`.
     pub(super) fn used(&self, name: &str) -> Option<Bytes> {
         let index = self.index(name)?;
         Some(used(&self.nvml, index as u32)?.saturating_sub(self.before[index]))
     }
 
-    /// The memory of the first device called `name` that no process holds.
+    /// The memory of the device called `name` that no process holds.
     pub(super) fn free(&self, name: &str) -> Option<Bytes> {
         let device = self.nvml.device_by_index(self.index(name)? as u32).ok()?;
         Some(Bytes(device.memory_info().ok()?.free))
     }
 
+    /// The index of the device called `name`; of several, the one that this process uses. `None` if that is not known,
+    /// for instance in a container whose processes have other numbers than on the machine.
     fn index(&self, name: &str) -> Option<usize> {
-        (0..self.before.len()).find(|index| {
-            let device = self.nvml.device_by_index(*index as u32);
-            device
-                .and_then(|device| device.name())
-                .is_ok_and(|found| found == name)
-        })
+        let device = |index: usize| self.nvml.device_by_index(index as u32);
+        let is_called = |index: &usize| {
+            let found = device(*index).and_then(|device| device.name());
+            found.is_ok_and(|found| found == name)
+        };
+        let is_used = |index: &usize| {
+            let processes = device(*index).and_then(|device| device.running_compute_processes());
+            let mut pids = processes.into_iter().flatten().map(|process| process.pid);
+            pids.any(|pid| pid == std::process::id())
+        };
+        let called_so: Vec<_> = (0..self.before.len()).filter(is_called).collect();
+        match called_so.as_slice() {
+            [only] => Some(*only),
+            several => several.iter().copied().find(is_used),
+        }
     }
 
     /// The driver's version.

@@ -9,7 +9,7 @@ use super::advice;
 use super::job_lines::{assumptions, headline, verdict_line};
 use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled};
 use super::{Cell, Report, Table, column};
-use crate::report::EstimateReport;
+use crate::report::{EstimateReport, Verdict};
 
 fn breakdown(at_peak: &Breakdown) -> String {
     let total = at_peak.total().as_f64().max(1.0);
@@ -238,9 +238,24 @@ impl Report for EstimateReport {
     }
 
     fn tables(&self) -> Vec<Table> {
+        let kernels = self.kernels.as_deref().map(kernel_table);
+        let advice = self.advice.iter().map(advice::table);
+        std::iter::once(verdict_table(self.job_cells(), self.verdicts()))
+            .chain(kernels)
+            .chain(advice)
+            .collect()
+    }
+}
+
+/// A cell, and the names of its column for people and in CSV.
+pub(crate) type NamedCell = (&'static str, &'static str, Cell);
+
+impl EstimateReport {
+    /// The job and its figures.
+    fn job_cells(&self) -> Vec<NamedCell> {
         let peak = &self.peak;
         let asked = &self.asked;
-        let mut cells: Vec<(&'static str, &'static str, Cell)> = vec![
+        let mut cells: Vec<NamedCell> = vec![
             ("model", "model", asked.model.clone().into()),
             ("batch", "batch", asked.batch.into()),
             ("precision", "precision", asked.precision.to_string().into()),
@@ -255,23 +270,46 @@ impl Report for EstimateReport {
             let (name, csv_name) = category_column(category);
             cells.push((name, csv_name, self.at_peak[category].into()));
         }
-        if let Some(verdict) = &self.verdict {
-            cells.push(("gpu", "gpu", verdict.gpu.name.clone().into()));
-            cells.push(("fits", "fits", verdict.fits.into()));
-            let headroom = Cell::Difference(verdict.headroom_bytes);
-            cells.push(("headroom", "headroom_bytes", headroom));
+        if let Some(range) = self.range {
+            let [least, most] = [range.least_bytes, range.most_bytes];
+            cells.push(("live, least", "least_live_bytes", least.into()));
+            cells.push(("live, most", "most_live_bytes", most.into()));
         }
-        let columns = cells
-            .iter()
-            .map(|(name, csv_name, _)| column(*name, *csv_name));
-        let table = Table {
-            title: String::new(),
-            columns: columns.collect(),
-            rows: vec![cells.iter().map(|(_, _, cell)| cell.clone()).collect()],
-        };
-        let advice = self.advice.iter().map(advice::table);
-        std::iter::once(table).chain(advice).collect()
+        cells
     }
+}
+
+/// A table with a row for each of `verdicts`: the cells of `job`, then those of the verdict. Without a verdict it has one
+/// row, the cells of `job`.
+pub(crate) fn verdict_table(job: Vec<NamedCell>, verdicts: &[Verdict]) -> Table {
+    let with_verdict = |verdict| [job.clone(), verdict_cells(verdict)].concat();
+    let rows: Vec<Vec<NamedCell>> = match verdicts {
+        [] => vec![job],
+        _ => verdicts.iter().map(with_verdict).collect(),
+    };
+    let columns = rows[0]
+        .iter()
+        .map(|(name, csv_name, _)| column(*name, *csv_name));
+    let cells = |row: &Vec<NamedCell>| row.iter().map(|(_, _, cell)| cell.clone()).collect();
+    Table {
+        title: String::new(),
+        columns: columns.collect(),
+        rows: rows.iter().map(cells).collect(),
+    }
+}
+
+fn verdict_cells(verdict: &Verdict) -> Vec<NamedCell> {
+    let headroom = Cell::Difference(verdict.headroom_bytes);
+    let first_run_fits = verdict.first_run_fits.into();
+    let every_run_fits = verdict.every_run_fits.into();
+    vec![
+        ("gpu", "gpu", verdict.gpu.name.clone().into()),
+        ("fits", "fits", verdict.fits.into()),
+        ("headroom", "headroom_bytes", headroom),
+        ("first run fits", "first_run_fits", first_run_fits),
+        ("fits with a lag", "lag_fits", verdict.lag_fits.into()),
+        ("fits in every run", "every_run_fits", every_run_fits),
+    ]
 }
 
 /// The names of a category's column, for people and in CSV.
@@ -284,5 +322,45 @@ fn category_column(category: Category) -> (&'static str, &'static str) {
         Category::Temporaries => ("temporaries", "temporaries_bytes"),
         Category::Inputs => ("inputs", "inputs_bytes"),
         Category::Buffers => ("buffers", "buffers_bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_info::GpuName;
+    use crate::output::csv;
+
+    fn verdict(name: &str, fits: bool, every_run_fits: Option<bool>) -> Verdict {
+        Verdict {
+            gpu: GpuName {
+                name: name.into(),
+                usable_bytes: Bytes(10),
+                overhead_bytes: Bytes::ZERO,
+                provenance: None,
+            },
+            fits,
+            headroom_bytes: if fits { 3 } else { -2 },
+            reason: None,
+            first_run_fits: fits.then_some(true),
+            lag_fits: None,
+            every_run_fits,
+        }
+    }
+
+    /// A reader of the rows finds each verdict that the exit status is about.
+    #[test]
+    fn each_verdict_has_a_row() {
+        let job = || -> Vec<NamedCell> { vec![("model", "model", "net".into())] };
+        let render = |verdicts: &[Verdict]| csv::render(&verdict_table(job(), verdicts)).unwrap();
+        assert_eq!(render(&[]), "model\nnet\n");
+        let verdicts = [
+            verdict("large", true, Some(false)),
+            verdict("small", false, None),
+        ];
+        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,every_run_fits\n\
+            net,large,true,3,true,,false\n\
+            net,small,false,-2,,,\n";
+        assert_eq!(render(&verdicts), rows);
     }
 }

@@ -29,7 +29,11 @@ impl Report for FitsReport {
         let mut page = format!("{}\n\n", headline(&self.asked));
         match self.cards.as_slice() {
             [] => {
-                let none = styled(BAD, "fits on no card of the catalogue");
+                let none = match self.undetermined.is_empty() {
+                    true => "fits on no card of the catalogue",
+                    false => "fits on no card of which that is known",
+                };
+                let none = styled(BAD, none);
                 let _ = writeln!(page, "  {none}");
             }
             _ => page += &columns(&self.tables()[0]),
@@ -50,7 +54,10 @@ impl Report for FitsReport {
                 Cell::Decimal(card.marketed_gb, "GB"),
                 card.gpu.usable_bytes.into(),
                 card.required_bytes.into(),
-                Bytes(card.headroom_bytes.unsigned_abs()).into(),
+                match u64::try_from(card.headroom_bytes) {
+                    Ok(headroom) => Bytes(headroom).into(),
+                    Err(_) => Cell::Difference(card.headroom_bytes),
+                },
                 match card.launch_price_usd {
                     Some(price) => Cell::Decimal(price, "USD"),
                     None => Cell::Missing,

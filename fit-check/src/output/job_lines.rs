@@ -89,27 +89,35 @@ pub(crate) fn verdict_line(verdict: &Verdict) -> String {
 }
 
 fn fits_line(verdict: &Verdict, name: &str) -> String {
-    match (verdict.fits, &verdict.reason) {
+    let Verdict {
+        fits,
+        headroom_bytes,
+        reason,
+        ..
+    } = verdict;
+    // What needs more memory than a card has can still fit there: with less memory the pools would clean up earlier.
+    let spare = match headroom_bytes {
+        0.. => format!("{} to spare", difference(*headroom_bytes)),
+        _ => "nothing to spare".into(),
+    };
+    match (fits, reason) {
         (true, _) if verdict.first_run_fits == Some(false) => format!(
-            "{} on {name}, {} to spare; but the first run, which tunes, {}",
+            "{} on {name}, {spare}; but the first run, which tunes, {}",
             styled(GOOD, "fits once tuned"),
-            difference(verdict.headroom_bytes),
             styled(BAD, "does not")
         ),
-        (true, _) => format!(
-            "{} on {name}, {} to spare",
-            styled(GOOD, "fits"),
-            difference(verdict.headroom_bytes)
-        ),
-        (false, reason) => format!(
-            "{} on {name}: {} short{}",
-            styled(BAD, "does not fit"),
-            difference(verdict.headroom_bytes),
-            reason
-                .as_ref()
-                .map(|why| format!("; {why}"))
-                .unwrap_or_default()
-        ),
+        (true, _) => format!("{} on {name}, {spare}", styled(GOOD, "fits")),
+        (false, reason) => {
+            let short = format!("{} short", difference(*headroom_bytes));
+            // A single allocation can be too large for a card that has enough memory.
+            let short = (*headroom_bytes < 0).then_some(short);
+            let why: Vec<_> = short.into_iter().chain(reason.clone()).collect();
+            format!(
+                "{} on {name}: {}",
+                styled(BAD, "does not fit"),
+                why.join("; ")
+            )
+        }
     }
 }
 
@@ -120,4 +128,45 @@ pub fn sizes(input: &model_zoo::Input) -> String {
         Some(format!("{value}{}", option.unit))
     });
     parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use estimator::{Gpu, Runtime, Tuning};
+
+    use super::*;
+    use crate::job_info::GpuName;
+    use crate::resolve::Card;
+
+    #[test]
+    fn memory_is_short_only_if_the_card_has_too_little() {
+        let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Vulkan, Tuning::Warm);
+        let line = |fits: bool, headroom_bytes| {
+            let reason = (!fits).then(|| "an allocation is too large".to_string());
+            let verdict = Verdict {
+                gpu: GpuName::new(&card),
+                fits,
+                headroom_bytes,
+                reason,
+                first_run_fits: None,
+                lag_fits: None,
+                every_run_fits: None,
+            };
+            fits_line(&verdict, "L4")
+        };
+        let ends = [
+            (true, 1 << 30, "on L4, 1.00 GiB to spare"),
+            (true, -1, "on L4, nothing to spare"),
+            (
+                false,
+                -1024,
+                "on L4: 1.00 KiB short; an allocation is too large",
+            ),
+            (false, 1 << 30, "on L4: an allocation is too large"),
+        ];
+        for (fits, headroom, end) in ends {
+            let line = line(fits, headroom);
+            assert!(line.ends_with(end), "{line}");
+        }
+    }
 }

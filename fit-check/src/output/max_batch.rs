@@ -52,10 +52,7 @@ fn batch_lines(card: &CardBatch) -> String {
         "    batch {:<6} needs {:>10}: {}",
         card.next.batch,
         card.next.peak.required_bytes.to_string(),
-        match card.limit {
-            Limit::DeviceMemory => card.next.refused.clone(),
-            Limit::SingleAllocation => format!("{}, it is too large for one", card.next.refused),
-        }
+        card.next.refused
     );
     if let Some(smaller) = card.smaller_refused {
         let _ = writeln!(

@@ -181,21 +181,21 @@ fn cards(
     let tuning = resolve::tuning(&raw.cards)?;
     let mut cards = resolve::cards(&named, memory, runtime, tuning)?;
     if all {
-        cards.extend(every_card(runtime));
+        cards.extend(every_card(runtime, tuning));
     }
     match (cards.is_empty(), preset) {
         (false, _) => Ok(cards),
         (true, _) if raw.gpus.is_some() => Err(UserError::new("--gpus names no card")
             .hint("--gpus is `all`, or names with commas between them: rtx-3090,l4,24GB")),
-        (true, Some(Preset::Lambda2020)) => Ok(preset::cards(runtime)),
+        (true, Some(Preset::Lambda2020)) => Ok(preset::cards(runtime, tuning)),
         (true, None) => resolve::cards(&CLASSES, memory, runtime, tuning),
     }
 }
 
 /// Every card that `runtime` drives, the least usable memory first.
-fn every_card(runtime: Runtime) -> Vec<Card> {
+fn every_card(runtime: Runtime, tuning: Tuning) -> Vec<Card> {
     let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
-    let mut cards: Vec<_> = driven.map(|gpu| Card::of(gpu, runtime)).collect();
+    let mut cards: Vec<_> = driven.map(|gpu| Card::of(gpu, runtime, tuning)).collect();
     cards.sort_by_key(Card::usable);
     cards
 }
@@ -219,6 +219,26 @@ impl Entry {
             published_as: self.published_as.clone(),
             unit: self.unit,
             cells,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_is_tuned_as_was_typed() {
+        for cards_of in ["--gpus all", "--preset lambda-2020", "--gpus l4,24GB", ""] {
+            let words = format!("fit-check table {cards_of} --tuning cold");
+            let Command::Table(raw) = Cli::parse_from(words.split_whitespace()).command else {
+                unreachable!("the command is table");
+            };
+            let preset = raw.preset.as_ref().map(|_| Preset::Lambda2020);
+            let cards = cards(&raw, preset, Runtime::Cuda).unwrap();
+            let tunings = cards.iter().map(|card| card.device.simulation.tuning);
+            assert!(tunings.clone().count() > 1, "{words}");
+            assert!(tunings.into_iter().all(|tuning| tuning == Tuning::Cold));
         }
     }
 }
