@@ -397,7 +397,8 @@ fn what_no_phase_ends_counts_too() {
             run.end(Phase::Init);
             let small = small.add_scalar(1.0);
             let large = Tensor::<1>::zeros([elements], &run.device());
-            drop((small, large));
+            // burn's fusion leaves out what is dropped before anything could read it.
+            std::mem::forget((small, large));
         })
     };
     assert!(verdict(1 << 20).unwrap().fits());
