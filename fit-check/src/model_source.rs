@@ -6,10 +6,8 @@ mod header;
 mod model_files;
 
 use std::path::Path;
-use std::sync::OnceLock;
 
-use burn::tensor::{Device, FloatDType};
-use estimator::{DeviceSpec, Runtime, Tuning, simulate};
+use burn::tensor::Device;
 use model_zoo::{
     ConfigModel, Error, Job, Model, Observer, Recipe, TinyModel, Variant, Weights,
     published_tensors,
@@ -21,6 +19,7 @@ pub use header::StoredTensor;
 pub use model_files::is_path;
 
 use self::model_files::ModelFiles;
+use crate::step::untrained;
 use crate::user_error::{UserError, either};
 
 /// The model to train.
@@ -177,13 +176,6 @@ pub fn compare(
     let Some(checkpoint) = &origin.checkpoint else {
         return Ok(Some(Comparison::without_weights()));
     };
-    // Nothing is trained, so there is nothing to tune.
-    let card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
-    let published = OnceLock::new();
-    simulate(card, FloatDType::F32, |run| {
-        published.get_or_init(|| published_tensors(&**network, job, &run.device()));
-    })?;
-    Ok(published
-        .get()
-        .map(|published| Comparison::of(published, checkpoint)))
+    let published = untrained(|device| published_tensors(&**network, job, device))?;
+    Ok(Some(Comparison::of(&published, checkpoint)))
 }

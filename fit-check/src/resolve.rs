@@ -1,9 +1,6 @@
 //! Resolves the command line into plain values.
 
-use std::sync::OnceLock;
-
-use burn::tensor::FloatDType;
-use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning, simulate};
+use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
 };
@@ -11,6 +8,7 @@ use strum::{IntoEnumIterator, VariantNames};
 
 use crate::cli;
 use crate::model_source::{self, AnyModel, Checkpoint, Comparison, Origin};
+use crate::step::untrained;
 use crate::user_error::{UserError, either};
 use crate::values::{self, choice, optional_count};
 
@@ -169,7 +167,8 @@ pub fn precision(text: &str) -> Result<Precision, UserError> {
 pub fn job_of(model: &(impl Model + Sync), request: Request) -> Result<Job, UserError> {
     let job = sized_job(model, request)?;
     if !job.freeze.is_empty() {
-        job.check_frozen(model.name(), &parameter_paths(model, &job)?)?;
+        let paths = untrained(|device| job.parameter_paths(model, device))?;
+        job.check_frozen(model.name(), &paths)?;
     }
     Ok(job)
 }
@@ -194,17 +193,6 @@ fn sized_job(model: &impl Model, request: Request) -> Result<Job, UserError> {
     model.check(&job)?;
     countable(model.name(), &job)?;
     Ok(job)
-}
-
-/// The paths of the parameters of `model`, which builds its network on a simulated card for that.
-fn parameter_paths(model: &(impl Model + Sync), job: &Job) -> Result<Vec<String>, UserError> {
-    // Nothing is trained, so there is nothing to tune.
-    let card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
-    let paths = OnceLock::new();
-    simulate(card, FloatDType::F32, |run| {
-        paths.get_or_init(|| job.parameter_paths(model, &run.device()));
-    })?;
-    Ok(paths.into_inner().unwrap_or_default())
 }
 
 /// The request of `raw` and `batch`, in the number formats `precision`.

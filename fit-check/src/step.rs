@@ -1,12 +1,13 @@
 //! Runs training steps of the zoo on cards of the estimator.
 
 use std::convert::Infallible;
+use std::sync::OnceLock;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Device, Tensor};
-use estimator::{DeviceSpec, Program, Run, Simulated, TrainingJob};
+use burn::tensor::{Device, FloatDType, Tensor};
+use estimator::{DeviceSpec, Program, Run, Runtime, Simulated, TrainingJob, Tuning, simulate};
 use model_zoo::{Job, Model, Observer};
 
 /// The optimizer steps of an estimate. The first creates the optimizer state, so the second has the peak.
@@ -72,6 +73,23 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
     };
     TrainingJob::new(job.precision.float_type(), train)
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
+}
+
+/// What `look` finds in a network that it builds on a simulated device, in fp32, and does not train.
+///
+/// # Errors
+///
+/// `look` panicked.
+pub(crate) fn untrained<T: Send + Sync>(
+    look: impl Fn(&Device) -> T + Sync,
+) -> Result<T, estimator::Error> {
+    // Nothing is trained, so there is nothing to tune.
+    let card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
+    let found = OnceLock::new();
+    simulate(card, FloatDType::F32, |run| {
+        found.get_or_init(|| look(&run.device()));
+    })?;
+    Ok(found.into_inner().expect("the simulation has looked"))
 }
 
 /// Trains `model` as `job` says, on a simulated device like `device`.

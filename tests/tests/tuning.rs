@@ -9,7 +9,7 @@ use estimator::{
     replay, search_devices,
 };
 use fit_check::{simulate_step, training_job};
-use model_zoo::{Input, Precision, Request};
+use model_zoo::{Input, Job, Precision, Request, Variant};
 
 fn card(runtime: Runtime, tuning: Tuning) -> DeviceSpec {
     DeviceSpec::unlimited(runtime).with_tuning(tuning)
@@ -149,18 +149,24 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
     }
 }
 
-/// For the gradient of VGG-16's second convolution burn's tuner tries a kernel with a buffer of 16 GB and more; CubeCL
-/// allocates at most a quarter of the card at once. CUDA's runtime on the counting driver trains 285 samples on an
-/// RTX 3090 and runs out of memory with 286 (`docs/data/largest_batches.jsonl`). With the kernels of a card without
-/// limit, 345 samples would fit.
-#[test]
-fn the_tuner_chooses_among_what_the_card_can_hold() {
+/// VGG-16 in mixed precision.
+fn vgg_16() -> (Variant, Job) {
     let variant = model_zoo::find("vgg-16").unwrap();
     let request = Request {
         precision: Precision::Mixed,
         ..Request::default()
     };
     let job = request.resolve(&variant).unwrap();
+    (variant, job)
+}
+
+/// For the gradient of VGG-16's second convolution burn's tuner tries a kernel with a buffer of 16 GB and more; CubeCL
+/// allocates at most a quarter of the card at once. CUDA's runtime on the counting driver trains 285 samples on an
+/// RTX 3090 and runs out of memory with 286 (`docs/data/largest_batches.jsonl`). With the kernels of a card without
+/// limit, 345 samples would fit.
+#[test]
+fn the_tuner_chooses_among_what_the_card_can_hold() {
+    let (variant, job) = vgg_16();
     let step = training_job(&variant, &job).without_first_runs();
     let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
     let fits = |device: &DeviceSpec, batch| {
@@ -180,12 +186,7 @@ fn the_tuner_chooses_among_what_the_card_can_hold() {
 /// In a search among cards, one with more memory does not decide which kernels a smaller one can try.
 #[test]
 fn a_search_among_cards_knows_what_each_can_hold() {
-    let variant = model_zoo::find("vgg-16").unwrap();
-    let request = Request {
-        precision: Precision::Mixed,
-        ..Request::default()
-    };
-    let job = request.resolve(&variant).unwrap();
+    let (variant, job) = vgg_16();
     let step = training_job(&variant, &job).without_first_runs();
     let large = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::gib(1_000), Bytes::ZERO);
     let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
