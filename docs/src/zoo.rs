@@ -1,5 +1,6 @@
 //! `docs/zoo.md`: every network of the zoo and the memory that it needs.
 
+use anyhow::Context;
 use estimator::{DeviceSpec, Estimate, Runtime, parallel_map};
 use model_zoo::{Request, Variant};
 
@@ -19,7 +20,7 @@ difference from the reference.
 ## Networks
 
 *Needs* is the least memory with which a step with **one** sample of the default input completes,
-*live* what is in use at its peak.
+*live* what is in use at its peak. A network that refuses a batch of one has as many samples as the row says.
 
 ";
 
@@ -66,17 +67,39 @@ fn estimate(variant: &Variant, batch: Option<usize>) -> anyhow::Result<Estimate>
     Ok(simulated.estimate()?)
 }
 
+/// The smallest batch that `variant` accepts.
+///
+/// # Errors
+///
+/// It accepts not even the batch of its recipe.
+fn smallest_batch(variant: &Variant) -> anyhow::Result<usize> {
+    let accepted = |batch: usize| {
+        let request = Request {
+            batch: Some(batch),
+            ..Request::default()
+        };
+        model_zoo::check(variant, &request.resolve(variant)?)
+    };
+    let smallest = (1..=variant.batch).find(|batch| accepted(*batch).is_ok());
+    smallest.with_context(|| format!("{} accepts no batch", variant.name))
+}
+
 /// The line of `variant` in the table of networks.
 ///
 /// # Errors
 ///
 /// The step failed.
 pub fn line(variant: &Variant) -> anyhow::Result<Vec<String>> {
-    let peak = estimate(variant, Some(1))?.peak;
+    let batch = smallest_batch(variant)?;
+    let peak = estimate(variant, Some(batch))?.peak;
+    let input = sizes(&variant.input);
     Ok(vec![
         variant.name.to_string(),
         grouped(variant.counts.trainable),
-        sizes(&variant.input),
+        match batch {
+            1 => input,
+            batch => format!("{input} (figures of {batch} samples)"),
+        },
         variant.batch.to_string(),
         variant.optimizer.to_string(),
         peak.required_bytes.to_string(),

@@ -14,7 +14,7 @@ use crate::card::{CardSpec, DeviceSpec, Runtime};
 pub enum Provenance {
     /// The lowest total that a driver has reported in public logs.
     Reported,
-    /// The fitted memory, minus what drivers of comparable cards reserve.
+    /// Computed from the fitted memory, or from another figure of the card: no driver's total is known.
     Derived,
 }
 
@@ -42,7 +42,7 @@ pub struct Gpu {
     pub usable_bytes: Bytes,
     /// The kind of source of `usable_bytes`.
     pub provenance: Provenance,
-    /// The source of `usable_bytes`: a driver query, an error message, a log.
+    /// The source of `usable_bytes`: a driver query, an error message, a log, or what it is derived from.
     pub source: String,
     /// Year of its launch.
     pub launch_year: Option<u32>,
@@ -100,19 +100,49 @@ struct Row {
     note: String,
 }
 
-/// The usable MiB of a card whose usable memory nobody has reported: the fitted memory, minus the larger of
-/// 520 MiB and 1.9 % of it for the driver. This promises too much for none of the 62 listed NVIDIA cards from
-/// 2017 on (except the Quadro RTX 5000 with ECC switched on).
-fn derived(physical_mib: u64) -> u64 {
-    physical_mib - 520.max(physical_mib * 19 / 1000)
+/// What the data has in place of a source if a row's total was computed by hand, as its note tells.
+const COMPUTED: &str = "derived";
+
+/// The usable MiB of a card of `vendor` whose usable memory nobody has reported, and from what they are derived.
+///
+/// A Mac shares its memory with its GPU, and Metal recommends a limit (`recommendedMaxWorkingSetSize`): 0.74 of 24
+/// GB by the last row of the data, and about 0.75 on larger Macs. A log of an M2 Max has 73,728 of 98,304 MiB
+/// (ggml-org/llama.cpp, issue 3213); the share was not verified for the two Macs in the data.
+///
+/// Drivers of other cards keep memory for themselves. The larger of 520 MiB and 1.9 % of the fitted memory promises
+/// too much for none of the 62 listed NVIDIA cards from 2017 on (except the Quadro RTX 5000 with ECC switched on).
+fn derived(vendor: &str, physical_mib: u64) -> (u64, &'static str) {
+    match vendor {
+        "Apple" => (
+            physical_mib * 3 / 4,
+            "0.75 of the memory, about what Metal recommends on larger Macs (not verified)",
+        ),
+        _ => (
+            physical_mib - 520.max(physical_mib * 19 / 1000),
+            "fitted memory less what NVIDIA's drivers keep",
+        ),
+    }
 }
 
 impl Row {
+    /// The usable MiB, and where that figure is from.
+    fn usable(&self) -> (u64, Provenance, String) {
+        match self.cuda_total_min_mib.or(self.cuda_total_mib) {
+            Some(mib) if self.cuda_total_source == COMPUTED => {
+                let source = "from another figure of the card, which the note tells";
+                (mib, Provenance::Derived, source.into())
+            }
+            Some(mib) => (mib, Provenance::Reported, self.cuda_total_source.clone()),
+            None => {
+                let sold = (self.marketed_gb * 1024.0) as u64;
+                let (mib, source) = derived(&self.vendor, self.physical_mib.unwrap_or(sold));
+                (mib, Provenance::Derived, source.into())
+            }
+        }
+    }
+
     fn gpu(self) -> Gpu {
-        let reported = self.cuda_total_min_mib.or(self.cuda_total_mib);
-        let fitted = self
-            .physical_mib
-            .unwrap_or((self.marketed_gb * 1024.0) as u64);
+        let (usable_mib, provenance, source) = self.usable();
         Gpu {
             name: self.name,
             aliases: self.aliases.split(';').map(str::to_string).collect(),
@@ -122,12 +152,9 @@ impl Row {
             multiprocessors: self.sm_count,
             marketed_gb: self.marketed_gb,
             physical_bytes: self.physical_mib.map(Bytes::mib),
-            usable_bytes: Bytes::mib(reported.unwrap_or_else(|| derived(fitted))),
-            provenance: match reported {
-                Some(_) => Provenance::Reported,
-                None => Provenance::Derived,
-            },
-            source: self.cuda_total_source,
+            usable_bytes: Bytes::mib(usable_mib),
+            provenance,
+            source,
             launch_year: self.launch_year,
             bandwidth_gb_s: self.memory_bandwidth_gb_s,
             launch_price_usd: self.launch_price_usd,
@@ -329,6 +356,30 @@ mod tests {
         // The A10 with ECC on: 22,516 MiB, the lowest of the 24 GB cards in the data.
         assert_eq!(Gpu::find("24GB").unwrap().usable_bytes, Bytes::mib(22_516));
         assert!(Gpu::find("23GB").is_err());
+    }
+
+    /// Three quarters of 64 and of 192 GiB, and the 19,069 MB of a log of a Mac with 24 GB.
+    #[test]
+    fn a_mac_keeps_a_quarter_of_its_memory() {
+        let usable = |name| Gpu::find(name).unwrap().usable_bytes;
+        assert_eq!(usable("m1-max"), Bytes::mib(48 * 1024));
+        assert_eq!(usable("m2-ultra"), Bytes::mib(144 * 1024));
+        assert_eq!(usable("apple-24gb"), Bytes::mib(18_186));
+    }
+
+    #[test]
+    fn a_total_that_no_driver_reported_is_derived_and_says_from_what() {
+        for name in ["l40", "rtx-5000-ada", "apple-24gb", "m1-max", "4070-super"] {
+            let gpu = Gpu::find(name).unwrap();
+            assert_eq!(gpu.provenance, Provenance::Derived, "{name}");
+            assert!(!gpu.source.is_empty(), "{name}");
+            // The source sends its reader there.
+            let told = gpu.source.contains("note");
+            assert!(!told || !gpu.note.is_empty(), "{name}");
+        }
+        let reported = Gpu::find("l40s").unwrap();
+        assert_eq!(reported.provenance, Provenance::Reported);
+        assert_eq!(reported.source, "torch");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Parameters {
     pub trainable: u64,
     /// Elements of weights that receive no gradient.
     pub frozen: u64,
-    /// Elements of running statistics.
+    /// Elements of buffers: running statistics, and noise that is drawn once.
     pub buffers: u64,
     /// Number of tensors with trainable elements.
     pub tensors: u64,

@@ -499,14 +499,15 @@ impl Errors {
     }
 
     /// Whether no figure of the estimate, except those within phases, is below the measurement or above it by
-    /// more than the fraction `tolerance`.
+    /// more than the fraction `tolerance`. The memory of the whole device is only not below: what a process takes besides
+    /// the pools is an upper bound ([`Overhead::cautious_bytes`](estimator::Overhead)).
     pub fn within(&self, tolerance: f64) -> bool {
         let near = |error: f64| (0.0..=tolerance).contains(&error);
         near(self.live)
             && near(self.reserved)
             && near(self.worst_phase)
             && self.peak_reserved.is_none_or(near)
-            && self.device.is_none_or(near)
+            && self.device.is_none_or(|error| error >= 0.0)
     }
 }
 

@@ -9,7 +9,7 @@ mod program;
 mod report;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -51,6 +51,9 @@ const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
 
 /// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
 const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
+
+/// The variable with which CUDA hides GPUs from a process: "CUDA environment variables" in CUDA's programming guide.
+const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The begin of the line with the path of the journal.
 const JOURNAL_KEY: &str = "journal ";
@@ -96,6 +99,7 @@ impl CountingDriver {
             .prefix("fit-check-")
             .tempdir()
             .context("no temporary folder for the counting CUDA driver")?;
+        check_libraries_load_from(folder.path())?;
         let driver = Self {
             folder,
             cards: cards.to_vec(),
@@ -176,6 +180,8 @@ impl CountingDriver {
             command.env(LIBRARY_PATH, folders);
         }
         command.env(VARIABLE, self.path("config"));
+        // It chooses among the machine's GPUs, and the process is to find the cards that were named.
+        command.env_remove(VISIBLE_DEVICES);
         if std::env::var_os(ENVIRONMENT).is_none() {
             command.env(ENVIRONMENT, self.environment());
         }
@@ -227,6 +233,23 @@ impl Drop for CountingDriver {
     fn drop(&mut self) {
         remove_environment(&self.environment());
     }
+}
+
+/// Checks that a process may load a library from `folder`.
+fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::statvfs::{FsFlags, statvfs};
+        let flags = statvfs(folder).map_or(FsFlags::empty(), |system| system.flags());
+        if flags.contains(FsFlags::ST_NOEXEC) {
+            return Err(UserError::new(format!(
+                "no program can load the counting CUDA driver from {}, which is mounted with `noexec`",
+                folder.display()
+            ))
+            .hint("TMPDIR names another folder for temporary files"));
+        }
+    }
+    Ok(())
 }
 
 /// Removes the database `name`, if a process has made one where CubeCL keeps databases.
@@ -288,7 +311,9 @@ impl LiftedLimit {
 impl Drop for LiftedLimit {
     fn drop(&mut self) {
         let journal = Journal::read(&self.journal).unwrap_or_default();
-        let held = journal.usage(self.card).map(|usage| usage.end_bytes);
+        let held = journal
+            .usage(self.card, Bytes::ZERO)
+            .map(|usage| usage.end_bytes);
         self.write(held.unwrap_or_default());
     }
 }

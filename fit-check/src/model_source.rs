@@ -145,6 +145,10 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
                 path.display(),
                 either(&supported)
             )),
+            // The configurations of other libraries have no `model_type`.
+            Err(Error::Field { field, .. }) if field == "model_type" && checkpoint.is_some() => {
+                Some(format!("{} names no `{field}`", path.display()))
+            }
             Err(error) => return Err(UserError::from(error).of(path)),
         },
     };

@@ -305,8 +305,9 @@ pub struct VerifyReport {
     /// was tuned before; none if never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tuner_requests: Option<u64>,
-    /// The errors of the estimate.
-    pub error: Errors,
+    /// The errors of the estimate; none if the step did not come to the end of a phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Errors>,
     /// How far the estimate may be above the measurement, as a fraction of it.
     pub tolerance: f64,
     /// Whether the step ran, and the estimate is nowhere too low and nowhere too high by more
@@ -377,7 +378,7 @@ pub struct ModelReport {
     pub parameters: u64,
     /// The number of trainable tensors.
     pub tensors: u64,
-    /// The number of elements in running statistics.
+    /// The number of elements in buffers: running statistics, and noise that is drawn once.
     pub buffers: u64,
     /// Sizes of a sample in the published recipe.
     pub input: Input,

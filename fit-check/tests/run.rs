@@ -112,6 +112,7 @@ fn a_program_that_does_not_come_to_its_end_gets_an_answer() {
         assert_eq!(answer["ended"]["how"], how);
         assert_eq!(answer["ended"]["what"], what);
         assert_eq!(answer["cards"][0]["peak_bytes"], 7 * MIB);
+        assert_eq!(answer["cards"][0]["fits"], Value::Null);
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 }
@@ -164,6 +165,28 @@ fn several_processes_are_added_up() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&(150 * MIB).to_string()), "{text}");
+}
+
+/// Each process has room for its 600 MiB, and the card of 1 GiB has not room for both.
+#[test]
+fn processes_that_do_not_fit_together_do_not_fit() {
+    let calls = calls();
+    let calls = calls.display();
+    for (script, status) in [
+        (
+            format!("{calls} allocate 600 sleep 1 & {calls} allocate 600 sleep 1; wait"),
+            1,
+        ),
+        (format!("{calls} allocate 600; {calls} allocate 600"), 0),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+            .args(["run", "--memory", "1GiB", "--", "sh", "-c", &script])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        assert_eq!(text.contains("2 processes together"), status == 1, "{text}");
+    }
 }
 
 /// With burn's feature `persistence` CubeCL keeps what it measured in a database of the user's, from which a real GPU

@@ -98,7 +98,8 @@ fn answers_about_a_device_are_what_the_schema_says() {
             device: record.device.clone(),
             mode: record.mode,
             ending: ending.clone(),
-            error: Errors::of(&record.estimated, &record.measured),
+            error: (ending == Outcome::Trained)
+                .then(|| Errors::of(&record.estimated, &record.measured)),
             estimated: record.estimated.clone(),
             measured: record.measured.clone(),
             tuner_requests: Some(3),
@@ -170,14 +171,18 @@ fn answers_about_a_run_are_what_the_schema_says() {
         Ended::TimedOut(600),
         Ended::Interrupted,
     ];
+    let fits = CardUsage::new(GpuName::new(&card), Usage::default(), Ended::Exited(0));
+    assert_eq!(fits.fits, Some(true));
+    let unknown = CardUsage::new(GpuName::new(&card), Usage::default(), Ended::Exited(1));
+    assert_eq!(unknown.fits, None);
     for ended in endings {
         let report = ProgramMemoryReport {
             schema: SCHEMA,
             program: "train".into(),
             ended,
-            cards: vec![CardUsage::new(GpuName::new(&card), usage.clone())],
+            cards: vec![CardUsage::new(GpuName::new(&card), usage.clone(), ended)],
         };
-        assert!(!report.fits());
+        assert_eq!(report.fits(), Some(false));
         let found = problems("run", &json!(report));
         assert!(found.is_empty(), "{found:#?}");
     }

@@ -70,6 +70,9 @@ fn the_gate_of_the_workflow_passes_and_keeps_a_picture() {
     let [workflow] = blocks("yaml")[..] else {
         panic!("one workflow");
     };
+    // It installs the program from the repository that the manifest names.
+    let source = concat!("--git ", env!("CARGO_PKG_REPOSITORY"), " ");
+    assert!(workflow.contains(source), "{workflow}");
     let step = workflow
         .lines()
         .find_map(|line| line.trim().strip_prefix("- run: "))

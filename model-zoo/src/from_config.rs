@@ -254,6 +254,35 @@ mod tests {
         ]
     }
 
+    /// The classes of transformers.
+    #[test]
+    fn a_language_model_with_another_head_is_refused() {
+        let read = |model_type: &str, class: Option<&str>| {
+            let classes = class.map(|class| [class]);
+            let config = serde_json::json!({"model_type": model_type, "architectures": classes});
+            ConfigModel::read("any", &config.to_string())
+        };
+        for (model_type, class) in [
+            ("llama", "LlamaForCausalLM"),
+            ("llama", "LlamaModel"),
+            ("gpt2", "GPT2LMHeadModel"),
+            ("gpt2", "GPT2Model"),
+        ] {
+            assert!(read(model_type, Some(class)).is_ok(), "{class}");
+            assert!(read(model_type, None).is_ok(), "{model_type}");
+        }
+        for (model_type, class) in [
+            ("llama", "LlamaForSequenceClassification"),
+            ("llama", "LlamaForTokenClassification"),
+            ("gpt2", "GPT2ForSequenceClassification"),
+            ("gpt2", "GPT2DoubleHeadsModel"),
+        ] {
+            let refused = read(model_type, Some(class)).unwrap_err();
+            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+            assert!(refused.to_string().contains(class), "{refused}");
+        }
+    }
+
     proptest! {
         /// Reading ends with a network or an error, whatever values the fields have.
         #[test]
@@ -264,7 +293,7 @@ mod tests {
                     "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
                     "num_hidden_layers", "intermediate_size", "max_position_embeddings",
                     "hidden_act", "head_dim", "layer_norm_eps", "hidden_dropout_prob",
-                    "tie_word_embeddings", "n_embd", "n_head", "n_inner", "id2label",
+                    "attention_dropout", "tie_word_embeddings", "n_embd", "n_head", "n_inner", "id2label",
                     "image_size", "patch_size", "depths", "hidden_sizes", "embedding_size",
                     "layer_type", "architectures", "num_labels",
                 ]),

@@ -6,6 +6,7 @@ use burn::tensor::{Device, FloatDType};
 use serde::{Deserialize, Serialize};
 
 use crate::lora::projections;
+use crate::optimizer::output_layers;
 use crate::trainer::{ParameterPaths, is_below};
 use crate::{Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, Setting};
 
@@ -95,6 +96,9 @@ pub struct Job {
     pub freeze: Vec<String>,
     /// Low-rank adapters, which are trained in place of the weights.
     pub lora: Option<Lora>,
+    /// Regular expressions for the names of the model's output layers, which Muon leaves to AdamW. The
+    /// zoo knows none of a model outside of it, so Muon trains those too.
+    pub output_layers: &'static [&'static str],
 }
 
 impl Request {
@@ -129,6 +133,7 @@ impl Request {
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
             lora: self.lora(model)?,
+            output_layers: model.file().map(output_layers).unwrap_or_default(),
         })
     }
 

@@ -48,14 +48,15 @@ pub enum OptimizerKind {
     /// Adan: four values per parameter, one of them the gradient of the step before
     /// (Xie et al. 2022, arXiv 2208.06677).
     Adan,
-    /// Muon, with one value per parameter, for the matrices that are not embedding tables, and
-    /// AdamW for all other parameters, as Muon's author recommends (Jordan et al. 2024).
+    /// Muon, with one value per parameter, for the matrices of hidden layers, and AdamW for embedding
+    /// tables, output layers and all other parameters, as Muon's author recommends (Jordan et al. 2024).
     Muon,
 }
 
 impl OptimizerKind {
-    /// An optimizer for `module` with burn's default hyper-parameters and a momentum of 0.9.
-    pub fn init<M: Module>(self, module: &M) -> ModuleOptimizer {
+    /// An optimizer for `module` with burn's default hyper-parameters and a momentum of 0.9. The
+    /// module's output layers are those that [`Job::output_layers`](crate::Job::output_layers) names.
+    pub fn init<M: Module>(self, module: &M, output_layers: &[&str]) -> ModuleOptimizer {
         match self {
             Self::Sgd => SgdConfig::new().init(),
             Self::Momentum => SgdConfig::new()
@@ -70,7 +71,7 @@ impl OptimizerKind {
             Self::Lamb => LambConfig::new().init(),
             Self::Adan => AdanConfig::new().init(),
             Self::Muon => AdamWConfig::new().init().with_group(
-                ParamGroup::from_ids(hidden_matrices(module)),
+                ParamGroup::from_ids(hidden_matrices(module, output_layers)),
                 MuonConfig::new().build(),
                 None,
             ),
@@ -78,37 +79,82 @@ impl OptimizerKind {
     }
 }
 
-/// The parameters of rank two that are not embedding tables.
-fn hidden_matrices<M: Module>(module: &M) -> Vec<ParamId> {
-    #[derive(Default)]
+/// Regular expressions for the names of the output layers of the networks in the zoo's file called
+/// `file`. Those that are convolutions or embedding tables are left out: Muon never trains them.
+pub(crate) fn output_layers(file: &str) -> &'static [&'static str] {
+    match file {
+        "alexnet" | "vgg" => &["fc3"],
+        "bert" => &["classifier", "next_sentence"],
+        "conv_s2s" => &["scores"],
+        "efficientnet" | "mobilenet_v2" | "nasnet" => &["classifier"],
+        "infersent" => &[r"classifier\.2"],
+        "llama" | "vit" => &["head"],
+        "mask_rcnn" => &["cls_score", "bbox_pred"],
+        "mt_dnn" => &["classifier", "pooled"],
+        "resnet" => &["fc"],
+        "stylegan" => &["dense1"],
+        "tagger" => &["tags", "transitions"],
+        // The tables of words are the output layer too, and so is what belongs to them.
+        "transformer_xl" => &["words"],
+        _ => &[],
+    }
+}
+
+/// The parameters in `output_layers`; `None` if there are none of these, since a group of no patterns
+/// matches every path.
+fn output_group(output_layers: &[&str]) -> Option<ParamGroup> {
+    if output_layers.is_empty() {
+        return None;
+    }
+    let patterns = output_layers.iter();
+    let patterns = patterns.map(|name| format!(r"(^|\.){name}(\.|$)"));
+    let group = ParamGroup::from_any_regexes(patterns.collect::<Vec<_>>());
+    Some(group.expect("valid regular expressions"))
+}
+
+/// The parameters of rank two that are neither embedding tables nor in `output_layers`: Muon's author
+/// leaves both of these to AdamW (KellerJordan/Muon, README.md).
+fn hidden_matrices<M: Module>(module: &M, output_layers: &[&str]) -> Vec<ParamId> {
     struct Matrices {
         found: Vec<ParamId>,
-        containers: Vec<String>,
+        /// The names on the path to the next parameter, and the types of the modules that have them.
+        path: Vec<(String, String)>,
+        output: Option<ParamGroup>,
     }
     impl ModuleVisitor for Matrices {
-        fn enter_module(&mut self, _name: &str, container: &str) {
-            self.containers.push(container.into());
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.push((name.into(), container.into()));
         }
         fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.containers.pop();
+            self.path.pop();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let names: Vec<_> = self.path.iter().map(|(name, _)| name.as_str()).collect();
+            let path = names.join(".");
             let embeds = self
-                .containers
+                .path
                 .last()
-                .is_some_and(|c| c.contains("Embedding"));
-            if D == 2 && !embeds {
+                .is_some_and(|(_, container)| container.contains("Embedding"));
+            let is_output = |group: &ParamGroup| group.matches(&param.id, Some(path.as_str()));
+            let is_hidden = !embeds && !self.output.as_ref().is_some_and(is_output);
+            if D == 2 && is_hidden {
                 self.found.push(param.id);
             }
         }
     }
-    let mut matrices = Matrices::default();
+    let mut matrices = Matrices {
+        found: Vec::new(),
+        path: Vec::new(),
+        output: output_group(output_layers),
+    };
     module.visit(&mut matrices);
     matrices.found
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
     use burn::tensor::{Device, Int};
     use strum::VariantNames;
@@ -120,6 +166,7 @@ mod tests {
     struct SmallNetwork {
         words: Embedding,
         hidden: Linear,
+        head: Linear,
         kernel: Param<Tensor<3>>,
     }
 
@@ -127,7 +174,8 @@ mod tests {
         fn new(device: &Device) -> Self {
             Self {
                 words: EmbeddingConfig::new(5, 4).init(device),
-                hidden: LinearConfig::new(4, 3).init(device),
+                hidden: LinearConfig::new(4, 4).init(device),
+                head: LinearConfig::new(4, 3).init(device),
                 kernel: burn::nn::Initializer::Ones.init([1, 2, 3], device),
             }
         }
@@ -153,7 +201,8 @@ mod tests {
                 |device| (Tensor::<2, Int>::ones([1, 2], device),),
                 |network, (words,)| {
                     let hidden = network.hidden.forward(network.words.forward(words));
-                    (hidden * network.kernel.val() - 7.0).square().mean()
+                    let scores = network.head.forward(hidden);
+                    (scores * network.kernel.val() - 7.0).square().mean()
                 },
             );
             losses.assert_fall(test_support::Kind::ONLY);
@@ -161,8 +210,35 @@ mod tests {
     }
 
     #[test]
-    fn muon_gets_neither_embeddings_nor_vectors_nor_kernels() {
+    fn muon_gets_neither_embeddings_nor_output_layers_nor_vectors_nor_kernels() {
         let network = SmallNetwork::new(&test_support::flex().autodiff());
-        assert_eq!(hidden_matrices(&network), [network.hidden.weight.id]);
+        let (hidden, head) = (network.hidden.weight.id, network.head.weight.id);
+        assert_eq!(hidden_matrices(&network, &["head"]), [hidden]);
+        // A name is a whole name.
+        assert_eq!(hidden_matrices(&network, &["hea", "idden"]), [hidden, head]);
+        assert_eq!(hidden_matrices(&network, &[]), [hidden, head]);
+    }
+
+    /// A layer that is renamed would become a hidden one without a word.
+    #[test]
+    fn every_output_layer_is_there() {
+        let device = test_support::flex().autodiff();
+        let mut seen: HashSet<(&str, &str)> = HashSet::new();
+        let mut unseen = seen.clone();
+        for variant in crate::variants() {
+            let job = Request::default().resolve(&variant).unwrap();
+            assert_eq!(job.output_layers, output_layers(variant.file));
+            let paths = job.parameter_paths(&variant, &device);
+            for &layer in job.output_layers {
+                let group = output_group(&[layer]).unwrap();
+                let id = ParamId::new();
+                let is_of = |path: &String| group.matches(&id, Some(path.as_str()));
+                let found = paths.iter().any(is_of);
+                let kind = if found { &mut seen } else { &mut unseen };
+                kind.insert((variant.file, layer));
+            }
+        }
+        // Not each network of a file has each of its output layers.
+        assert!(unseen.is_subset(&seen), "{unseen:?}");
     }
 }

@@ -41,7 +41,7 @@ impl<M: Module> Trainer<M> {
         let module = frozen(module, &below(name, &job.freeze));
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
-            optimizer: job.optimizer.init(&module),
+            optimizer: job.optimizer.init(&module, job.output_layers),
             name,
             module,
             master,

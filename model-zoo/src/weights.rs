@@ -30,7 +30,8 @@ impl WeightTensor {
             "position_ids",
             "token_type_ids",
             "inv_freq",
-            "attn.bias",
+            // Not the bias of `c_attn`.
+            ".attn.bias",
             "masked_bias",
         ];
         ENDINGS.iter().any(|ending| self.name.ends_with(ending))

@@ -29,6 +29,8 @@ pub(crate) const NO_DEVICE: Status = 100;
 pub(crate) const INVALID_DEVICE: Status = 101;
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 pub(crate) const INVALID_CONTEXT: Status = 201;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+pub(crate) const NOT_SUPPORTED: Status = 801;
 
 /// Runs `function` with the driver of this process, and counts the call.
 fn driver(function: impl FnOnce(&'static Driver) -> Status) -> Status {

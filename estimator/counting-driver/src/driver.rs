@@ -18,6 +18,8 @@ pub(crate) struct Card {
     /// The description of the card.
     pub config: CardConfig,
     memory: Mutex<CardMemory>,
+    /// Whether the process uses the card.
+    in_use: AtomicBool,
 }
 
 /// The cards and the journal of this process.
@@ -82,6 +84,7 @@ impl Driver {
             cards: cards
                 .map(|(index, config)| Card {
                     memory: Mutex::new(CardMemory::new(index, &config)),
+                    in_use: AtomicBool::new(false),
                     config,
                 })
                 .collect(),
@@ -106,16 +109,17 @@ impl Driver {
 
     /// Notes in the journal that the process begins to use `card`.
     pub fn retain(&self, card: usize) {
+        self.cards[card].in_use.store(true, Ordering::Relaxed);
         let used = self.memory(card).used();
         self.journal.write(Event::Context, card, 0, used);
     }
 
-    /// Notes in the journal that the process ends, and with it what it still holds.
+    /// Notes in the journal that the process ends, on each card that it uses, and what it still holds there.
     pub fn exits(&self) {
-        for card in 0..self.cards.len() {
-            let held = self.memory(card).used();
-            if held > 0 {
-                self.journal.write(Event::Exit, card, held, 0);
+        for (index, card) in self.cards.iter().enumerate() {
+            if card.in_use.load(Ordering::Relaxed) {
+                let held = self.memory(index).used();
+                self.journal.write(Event::Exit, index, held, 0);
             }
         }
     }

@@ -1,11 +1,12 @@
 //! The journal of what happened, line by line, so that a process that is killed leaves everything up to then.
 //!
-//! A line is `EVENT process thread card calls launches milliseconds bytes used`, with numbers separated by
+//! A line is `EVENT process thread card calls launches milliseconds bytes used launched`, with numbers separated by
 //! spaces. `calls` and `launches` are the counts of the process up to then, `milliseconds` the time since the
-//! driver was loaded, `used` the bytes that the process has on the card afterwards. Events: `context` (the
-//! process uses a card), `allocate`, `free`, `refuse`, `exit` (the process ends with memory that it did not free,
-//! `bytes`).
+//! driver was loaded, `used` the bytes that the process has on the card afterwards, `launched` the launches that the
+//! thread made. Events: `context` (the process uses a card), `allocate`, `free`, `refuse`, `exit` (the process ends;
+//! it did not free `bytes`).
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub(crate) enum Event {
     Free,
     /// The card had no room for an allocation of the process.
     Refuse,
-    /// The process ended and still had memory.
+    /// A process that used the card ended.
     Exit,
 }
 
@@ -61,6 +62,7 @@ impl Journal {
     /// Counts the launch of a kernel.
     pub fn launched(&self) {
         self.launches.fetch_add(1, Ordering::Relaxed);
+        LAUNCHED.set(LAUNCHED.get() + 1);
     }
 
     /// Writes a line: `event` with `bytes` on `card`, on which the process now has `used` bytes.
@@ -76,18 +78,28 @@ impl Journal {
             Event::Exit => "exit",
         };
         let line = format!(
-            "{name} {} {} {card} {} {} {} {bytes} {used}\n",
+            "{name} {} {} {card} {} {} {} {bytes} {used} {}\n",
             std::process::id(),
             thread_number(),
             self.calls.load(Ordering::Relaxed),
             self.launches.load(Ordering::Relaxed),
             self.started.elapsed().as_millis(),
+            LAUNCHED.get(),
         );
-        if let Ok(mut file) = file.lock() {
-            // If the disk is full, the journal loses its end, and the program continues.
-            let _ = file.write_all(line.as_bytes());
+        let Ok(mut file) = file.lock() else {
+            return;
+        };
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            // Without its end, a journal would say of a card that refuses memory that it does not.
+            eprintln!("fit-check's counting CUDA driver cannot write its journal: {error}");
+            std::process::abort();
         }
     }
+}
+
+thread_local! {
+    /// The launches of this thread.
+    static LAUNCHED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The number of this thread, in the order of the threads' first calls.

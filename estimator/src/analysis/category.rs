@@ -41,7 +41,7 @@ pub enum Category {
     Temporaries,
     /// The batch.
     Inputs,
-    /// Running statistics.
+    /// Running statistics, and noise that is drawn once.
     Buffers,
 }
 
@@ -61,7 +61,7 @@ pub struct Breakdown {
     pub temporaries: Bytes,
     /// The batch.
     pub inputs: Bytes,
-    /// Running statistics.
+    /// Running statistics, and noise that is drawn once.
     pub buffers: Bytes,
 }
 

@@ -42,8 +42,9 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     interrupt::disarm();
     let journal = driver.journal()?;
     let used = cards.iter().enumerate().filter_map(|(index, card)| {
-        let usage = journal.usage(index)?;
-        Some(CardUsage::new(GpuName::new(card), usage))
+        let gpu = GpuName::new(card);
+        let usage = journal.usage(index, gpu.overhead_bytes)?;
+        Some(CardUsage::new(gpu, usage, ended))
     });
     let report = ProgramMemoryReport {
         schema: SCHEMA,
@@ -59,10 +60,10 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     if let Some(file) = html {
         file.save(&output::run::html(&report))?;
     }
-    match (report.fits(), ended) {
-        (false, _) => Ok(DOES_NOT_FIT),
-        (true, Ended::Exited(0)) => Ok(FITS),
-        (true, _) => {
+    match report.fits() {
+        Some(false) => Ok(DOES_NOT_FIT),
+        Some(true) => Ok(FITS),
+        None => {
             // The figures above hold until the program stopped. They do not tell whether it fits.
             anstream::eprintln!("{}", stopped(&report));
             Ok(UNKNOWN)

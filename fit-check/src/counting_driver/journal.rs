@@ -1,6 +1,6 @@
 //! Reads the journal in which the counting driver records what processes do to the memory of cards.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Context;
@@ -35,6 +35,8 @@ struct Entry {
     moment: CallPosition,
     bytes: Bytes,
     used: Bytes,
+    /// Kernels that the thread launched until then.
+    launched: u64,
     /// Bytes of the journal up to the end of this line.
     end: u64,
 }
@@ -74,12 +76,16 @@ pub struct Refusal {
 /// The memory that a program took of one card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The most bytes at once.
+    /// The most bytes that its processes held at once.
     pub peak_bytes: Bytes,
     /// The call with which the most was first reached.
     pub peak_at: CallPosition,
     /// The bytes that it held when it ended.
     pub end_bytes: Bytes,
+    /// The most of its processes that used the card at once. A process that a signal ended counts on.
+    pub processes: u64,
+    /// The most bytes at once that the card needs, with what each of these processes takes besides.
+    pub needed_bytes: Bytes,
     /// Allocations that succeeded.
     pub allocations: u64,
     /// Allocations that failed, although the program freed memory and asked again.
@@ -159,10 +165,11 @@ impl Journal {
             .collect()
     }
 
-    /// The memory taken of `card`; none if no process used it.
-    pub fn usage(&self, card: usize) -> Option<Usage> {
+    /// The memory taken of `card`, on which each process takes `overhead` besides; none if no process used it.
+    pub fn usage(&self, card: usize, overhead: Bytes) -> Option<Usage> {
         let mut usage = None;
         let mut processes: HashMap<u64, (u64, Bytes)> = HashMap::new();
+        let mut alive = HashSet::new();
         // When the driver refuses an allocation, CubeCL frees what it can and asks once more. By thread: the
         // request that was refused once.
         let mut refused_once: HashMap<(u64, u64), (Bytes, u64)> = HashMap::new();
@@ -170,18 +177,28 @@ impl Journal {
             let usage = usage.get_or_insert_with(Usage::default);
             let asker = (entry.process, entry.thread);
             processes.insert(entry.process, (entry.moment.calls, entry.used));
-            let used = processes.values().map(|(_, used)| *used).sum();
+            let used: Bytes = processes.values().map(|(_, used)| *used).sum();
             let calls = processes.values().map(|(calls, _)| calls).sum();
             match entry.event {
                 Event::Context | Event::Free => {}
                 // `end_bytes` stays what the process held when it ended.
                 Event::Exit => {
+                    alive.remove(&entry.process);
                     usage.curve.push((calls, used));
                     continue;
                 }
-                Event::Allocate => usage.allocations += 1,
+                Event::Allocate => {
+                    usage.allocations += 1;
+                    // The driver made good what it had refused.
+                    if refused_once
+                        .get(&asker)
+                        .is_some_and(|first| first.0 == entry.bytes)
+                    {
+                        refused_once.remove(&asker);
+                    }
+                }
                 Event::Refuse => {
-                    let request = (entry.bytes, entry.moment.launches);
+                    let request = (entry.bytes, entry.launched);
                     usage.made_good += 1;
                     match refused_once
                         .remove(&asker)
@@ -202,6 +219,10 @@ impl Journal {
                     continue;
                 }
             }
+            alive.insert(entry.process);
+            let alive = alive.len() as u64;
+            usage.processes = usage.processes.max(alive);
+            usage.needed_bytes = usage.needed_bytes.max(used + overhead * alive);
             if used > usage.peak_bytes {
                 usage.peak_bytes = used;
                 usage.peak_at = entry.moment;
@@ -230,6 +251,7 @@ impl Entry {
             },
             bytes: Bytes(next()?),
             used: Bytes(next()?),
+            launched: next()?,
             end,
         })
     }
@@ -241,24 +263,24 @@ mod tests {
 
     #[test]
     fn the_most_is_over_all_processes_and_of_one_card() {
-        let text = "context 7 0 0 1 0 0 0 0\nallocate 7 0 0 2 0 1 100 100\n\
-                    allocate 8 0 0 3 1 2 50 50\nfree 7 0 0 4 2 3 100 0\n\
-                    allocate 7 0 1 5 3 4 999 999\nallocate 7 0 0 6 3";
-        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        let text = "context 7 0 0 1 0 0 0 0 0\nallocate 7 0 0 2 0 1 100 100 0\n\
+                    allocate 8 0 0 3 1 2 50 50 1\nfree 7 0 0 4 2 3 100 0 2\n\
+                    allocate 7 0 1 5 3 4 999 999 3\nallocate 7 0 0 6 3";
+        let usage = Journal::parse(text).unwrap().usage(0, Bytes::ZERO).unwrap();
         assert_eq!(usage.peak_bytes, Bytes(150));
         assert_eq!(usage.peak_at.calls, 3);
         assert_eq!(usage.end_bytes, Bytes(50));
         assert_eq!(usage.allocations, 2);
         assert!(usage.refused.is_empty());
-        assert_eq!(Journal::parse(text).unwrap().usage(2), None);
+        assert_eq!(Journal::parse(text).unwrap().usage(2, Bytes::ZERO), None);
         assert!(Journal::parse("allocate 1 2\n").is_err());
     }
 
     #[test]
     fn a_process_that_ended_holds_nothing_while_the_next_runs() {
-        let text = "allocate 7 0 0 2 0 1 100 100\nexit 7 0 0 2 0 1 100 0\n\
-                    allocate 8 0 0 3 1 2 60 60\nexit 8 0 0 3 1 2 60 0\n";
-        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        let text = "allocate 7 0 0 2 0 1 100 100 0\nexit 7 0 0 2 0 1 100 0 0\n\
+                    allocate 8 0 0 3 1 2 60 60 1\nexit 8 0 0 3 1 2 60 0 1\n";
+        let usage = Journal::parse(text).unwrap().usage(0, Bytes::ZERO).unwrap();
         assert_eq!((usage.peak_bytes, usage.end_bytes), (Bytes(100), Bytes(60)));
         let last = usage.curve.last().unwrap();
         assert_eq!(last.1, Bytes::ZERO);
@@ -267,11 +289,11 @@ mod tests {
     #[test]
     fn the_most_within_a_part_begins_with_what_was_there() {
         let lines = [
-            "allocate 7 0 0 2 0 1 100 100\n",
-            "allocate 7 0 0 3 0 1 50 150\n",
-            "free 7 0 0 4 0 1 150 0\n",
-            "allocate 7 0 1 5 0 1 999 999\n",
-            "allocate 7 0 0 6 0 1 20 20\n",
+            "allocate 7 0 0 2 0 1 100 100 0\n",
+            "allocate 7 0 0 3 0 1 50 150 0\n",
+            "free 7 0 0 4 0 1 150 0 0\n",
+            "allocate 7 0 1 5 0 1 999 999 0\n",
+            "allocate 7 0 0 6 0 1 20 20 0\n",
         ];
         let journal = Journal::parse(&lines.concat()).unwrap();
         let length = |lines: &[&str]| lines.concat().len() as u64;
@@ -301,12 +323,12 @@ mod tests {
     #[test]
     fn what_is_refused_twice_in_a_row_is_lost() {
         // A request that is refused again after a free, one that a free makes good, two that are refused
-        // twice.
-        let text = "refuse 7 0 0 1 5 0 10 90\nfree 7 0 0 2 5 0 20 70\nrefuse 7 0 0 3 5 0 10 90\n\
-                    refuse 7 0 0 4 6 0 10 90\nfree 7 0 0 5 6 0 20 70\nallocate 7 0 0 6 6 0 10 80\n\
-                    refuse 7 0 0 7 9 0 10 90\nrefuse 7 0 0 8 9 0 10 90\n\
-                    refuse 7 0 0 9 9 0 10 90\nrefuse 7 0 0 10 9 0 10 90\n";
-        let usage = Journal::parse(text).unwrap().usage(0).unwrap();
+        // twice, the last on a card whose thread waits while another one launches.
+        let text = "refuse 7 0 0 1 5 0 10 90 5\nfree 7 0 0 2 5 0 20 70 5\nrefuse 7 0 0 3 5 0 10 90 5\n\
+                    refuse 7 0 0 4 6 0 10 90 6\nfree 7 0 0 5 6 0 20 70 6\nallocate 7 0 0 6 6 0 10 80 6\n\
+                    refuse 7 0 0 7 9 0 10 90 9\nrefuse 7 0 0 8 9 0 10 90 9\n\
+                    refuse 7 0 0 9 9 0 10 90 9\nrefuse 7 0 0 10 12 0 10 90 9\n";
+        let usage = Journal::parse(text).unwrap().usage(0, Bytes::ZERO).unwrap();
         assert_eq!(usage.refused.len(), 3);
         assert_eq!(usage.refused[0].moment.calls, 3);
         assert_eq!(usage.made_good, 1);

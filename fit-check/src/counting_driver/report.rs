@@ -21,9 +21,14 @@ pub struct ProgramMemoryReport {
 }
 
 impl ProgramMemoryReport {
-    /// Whether every allocation succeeded in the end.
-    pub fn fits(&self) -> bool {
-        self.cards.iter().all(|usage| usage.fits)
+    /// Whether it fits on its cards; `None` if it did not come to its end, and no card was too small until then.
+    pub fn fits(&self) -> Option<bool> {
+        let fits = |known| self.cards.iter().any(|usage| usage.fits == known);
+        match fits(Some(false)) {
+            true => Some(false),
+            false if fits(None) => None,
+            false => Some(true),
+        }
     }
 }
 
@@ -32,15 +37,18 @@ impl ProgramMemoryReport {
 pub struct CardUsage {
     /// The card.
     pub gpu: GpuName,
-    /// Whether every allocation succeeded in the end.
-    pub fits: bool,
-    /// The most bytes of the card that the program held at once, without the overhead of its process.
+    /// Whether every allocation succeeded in the end, and the card has room for all processes of the program together;
+    /// null if the program did not come to its end, and the card was not too small until then.
+    pub fits: Option<bool>,
+    /// The most bytes of the card that the program held at once, without the overhead of its processes.
     pub peak_bytes: Bytes,
     /// The call with which the most was first reached.
     pub peak_at: CallPosition,
     /// The bytes that it held when it ended.
     pub end_bytes: Bytes,
-    /// The memory of the card that the peak and the overhead of the process leave.
+    /// The most of the program's processes that used the card at once.
+    pub processes: u64,
+    /// The memory of the card that the processes and their overhead leave.
     pub headroom_bytes: Bytes,
     /// Allocations that succeeded.
     pub allocations: u64,
@@ -54,12 +62,13 @@ pub struct CardUsage {
 }
 
 impl CardUsage {
-    /// The `usage` of the card `gpu`.
-    pub fn new(gpu: GpuName, usage: Usage) -> Self {
-        let room = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
+    /// The `usage` of the card `gpu` by a program that `ended`.
+    pub fn new(gpu: GpuName, usage: Usage, ended: Ended) -> Self {
+        let has_room = usage.refused.is_empty() && usage.needed_bytes <= gpu.usable_bytes;
         Self {
-            fits: usage.refused.is_empty(),
-            headroom_bytes: room.saturating_sub(usage.peak_bytes),
+            fits: (!has_room || ended == Ended::Exited(0)).then_some(has_room),
+            headroom_bytes: gpu.usable_bytes.saturating_sub(usage.needed_bytes),
+            processes: usage.processes,
             gpu,
             peak_bytes: usage.peak_bytes,
             peak_at: usage.peak_at,

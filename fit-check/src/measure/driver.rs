@@ -3,6 +3,8 @@
 use estimator::Bytes;
 use nvml_wrapper::Nvml;
 
+use crate::counting_driver;
+
 /// NVIDIA's management library, which is loaded at run time, and the memory in use on each device before this
 /// process used one.
 #[derive(Debug)]
@@ -12,8 +14,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Loads the library, if it exists.
+    /// Loads the library, if it exists, and this process is not on the counting driver: a card there has the name of a GPU
+    /// that may be in the machine too.
     pub(super) fn load() -> Option<Self> {
+        if counting_driver::is_loaded() {
+            return None;
+        }
         let nvml = Nvml::init().ok()?;
         let devices = 0..nvml.device_count().ok()?;
         let before = devices.map(|index| used(&nvml, index).unwrap_or_default());

@@ -178,7 +178,8 @@ impl Setup {
         };
         let journal = driver.journal()?;
         let card = self.device.index;
-        let peak = journal.usage(card).map(|usage| usage.peak_bytes);
+        let usage = journal.usage(card, Bytes::ZERO);
+        let peak = usage.map(|usage| usage.peak_bytes);
         let spans = marks.iter().filter_map(|mark| mark.journal);
         Ok((peak, journal.peaks_within(card, spans)))
     }

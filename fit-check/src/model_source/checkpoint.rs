@@ -86,9 +86,11 @@ impl Checkpoint {
         sums
     }
 
-    /// The tensors in the form that the zoo takes.
+    /// The tensors of floats in the form that the zoo takes. Those of integers and of truth values (positions, counters,
+    /// attention masks) no optimizer trains, and a program need not hold them.
     pub(super) fn weight_tensors(&self) -> Vec<WeightTensor> {
-        let tensors = self.tensors.iter().map(|tensor| WeightTensor {
+        let floats = self.tensors.iter().filter(|tensor| tensor.is_float());
+        let tensors = floats.map(|tensor| WeightTensor {
             name: tensor.name.clone(),
             shape: tensor.shape.clone(),
         });

@@ -44,6 +44,22 @@ impl StoredTensor {
         self.shape.iter().map(|&side| side as u64).product()
     }
 
+    /// Whether its elements are floats, with or without a scale elsewhere in the file.
+    pub fn is_float(&self) -> bool {
+        !matches!(
+            self.dtype,
+            Dtype::BOOL
+                | Dtype::U8
+                | Dtype::I8
+                | Dtype::U16
+                | Dtype::I16
+                | Dtype::U32
+                | Dtype::I32
+                | Dtype::U64
+                | Dtype::I64
+        )
+    }
+
     /// The bytes in the file.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)

@@ -17,6 +17,8 @@ const LONGEST_INDEX: u64 = 16 << 20;
 const MOST_FILES: usize = 1_000;
 
 const INDEX: &str = "model.safetensors.index.json";
+/// The end of an index of any name: diffusers has `diffusion_pytorch_model.safetensors.index.json`.
+const INDEX_ENDING: &str = ".safetensors.index.json";
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 
@@ -72,7 +74,7 @@ impl ModelFiles {
         }
         Ok(Self {
             name,
-            weights: vec![path.into()],
+            weights: parts(path).unwrap_or_else(|| vec![path.into()]),
             config: existing(folder, CONFIG),
         })
     }
@@ -81,7 +83,10 @@ impl ModelFiles {
         let weights = match (existing(folder, INDEX), existing(folder, WEIGHTS)) {
             (Some(index), _) => shards(&index)?,
             (None, Some(file)) => vec![file],
-            (None, None) => only_weights(folder)?,
+            (None, None) => match only(folder, INDEX_ENDING)? {
+                Some(index) => shards(&index)?,
+                None => only(folder, ".safetensors")?.into_iter().collect(),
+            },
         };
         let config = existing(folder, CONFIG);
         if weights.is_empty() && config.is_none() {
@@ -121,27 +126,37 @@ fn existing(folder: &Path, file: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The only weights file of `folder`, if there is one.
-fn only_weights(folder: &Path) -> Result<Vec<PathBuf>, UserError> {
+/// The only file of `folder` whose name ends with `ending`, if there is one.
+fn only(folder: &Path, ending: &str) -> Result<Option<PathBuf>, UserError> {
     let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error.to_string()))?;
-    let mut found = Vec::new();
+    let mut found = None;
     for entry in entries.flatten() {
-        let path = entry.path();
-        if path
-            .extension()
-            .is_some_and(|ending| ending == "safetensors")
-        {
-            found.push(path);
+        if !entry.file_name().to_string_lossy().ends_with(ending) {
+            continue;
         }
-        if found.len() > 1 {
+        if found.replace(entry.path()).is_some() {
             return Err(UserError::new(format!(
-                "there are several weights files in {} and no {INDEX}",
+                "there are several files *{ending} in {}, and no {INDEX}",
                 folder.display()
             ))
             .hint("name one of them"));
         }
     }
     Ok(found)
+}
+
+/// All parts of the weights of which the file at `path` is one; `None` if its name is not that of a part, such as
+/// `model-00001-of-00003.safetensors`.
+fn parts(path: &Path) -> Option<Vec<PathBuf>> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(".safetensors")?;
+    let (part, of) = stem.rsplit_once("-of-")?;
+    let (model, part) = part.rsplit_once('-')?;
+    let digits = part.len();
+    let number: usize = part.parse().ok()?;
+    let last: usize = of.parse().ok()?;
+    let name = |number| format!("{model}-{number:0digits$}-of-{of}.safetensors");
+    let parts = (1..=last).map(|number| path.with_file_name(name(number)));
+    (number <= last && last <= MOST_FILES).then(|| parts.collect())
 }
 
 /// The files that the index at `path` names.
@@ -239,6 +254,34 @@ mod tests {
         assert_eq!(indexed.config, Some(folder.path().join(CONFIG)));
         let config = ModelFiles::find(&folder.path().join(CONFIG)).unwrap();
         assert!(config.weights.is_empty() && config.config.is_some());
+    }
+
+    #[test]
+    fn a_part_stands_for_all_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = |name: &str| folder.path().join(name);
+        let names = [
+            "model-00001-of-000002.safetensors",
+            "model-00002-of-000002.safetensors",
+        ];
+        for name in names {
+            fs::write(part(name), "").unwrap();
+        }
+        let all = names.map(part);
+        assert_eq!(ModelFiles::find(&part(names[1])).unwrap().weights, all);
+        assert!(ModelFiles::find(folder.path()).is_err(), "no index");
+        let index = format!(
+            r#"{{"weight_map": {{"a": "{}", "b": "{}"}}}}"#,
+            names[0], names[1]
+        );
+        fs::write(
+            part("diffusion_pytorch_model.safetensors.index.json"),
+            index,
+        )
+        .unwrap();
+        assert_eq!(ModelFiles::find(folder.path()).unwrap().weights, all);
+        assert_eq!(parts(Path::new("a-tale-of-two.safetensors")), None);
+        assert_eq!(parts(Path::new("model-3-of-2.safetensors")), None);
     }
 
     #[test]

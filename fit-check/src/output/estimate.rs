@@ -132,11 +132,7 @@ impl EstimateReport {
             let _ = write!(page, ", {frozen} frozen ({share:.3} % are trained)");
         }
         if parameters.buffers > 0 {
-            let _ = write!(
-                page,
-                ", {} in running statistics",
-                grouped(parameters.buffers)
-            );
+            let _ = write!(page, ", {} in buffers", grouped(parameters.buffers));
         }
         let _ = writeln!(page, "\n  {}", styled(FAINT, assumptions(&self.asked)));
         if let Some(kernels) = &self.kernels {

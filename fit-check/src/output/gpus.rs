@@ -73,7 +73,7 @@ impl GpuReport {
             gpu.usable_bytes,
             match gpu.provenance {
                 Provenance::Reported => format!("the least that was reported: {}", gpu.source),
-                Provenance::Derived => "derived: fitted memory less what drivers keep".into(),
+                Provenance::Derived => format!("derived: {}", gpu.source),
             }
         );
         let process = format!(

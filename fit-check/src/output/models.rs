@@ -51,7 +51,7 @@ impl ModelReport {
     fn page(&self) -> String {
         let mut page = format!("{} ({})\n\n", styled(TITLE, self.name), self.family);
         let counts = format!(
-            "{} trainable in {} tensors, {} in running statistics",
+            "{} trainable in {} tensors, {} in buffers",
             grouped(self.parameters),
             self.tensors,
             grouped(self.buffers)

@@ -11,7 +11,7 @@ use super::{Report, Table, column};
 use crate::counting_driver::{CallPosition, CardUsage, ProgramMemoryReport};
 
 /// The note in each of these answers.
-const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too";
+const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too; a single buffer that is too large for CubeCL (above a quarter of the card) is not refused by the driver, so that is only seen if the program fails at it";
 
 /// `after 1,234 kernels, 5.2 s after it opened CUDA`
 fn when(moment: &CallPosition) -> String {
@@ -47,14 +47,24 @@ fn refusals(usage: &CardUsage) -> String {
 
 /// `fits GeForce RTX 3090: 3.1 GiB to spare`
 fn verdict(usage: &CardUsage) -> String {
+    let card = &usage.gpu.name;
     match usage.fits {
-        true => format!(
-            "{} {}: {} to spare",
+        Some(true) => format!(
+            "{} {card}: {} to spare",
             styled(GOOD, "fits"),
-            usage.gpu.name,
             usage.headroom_bytes
         ),
-        false => format!("{} {}", styled(BAD, "does not fit"), usage.gpu.name),
+        Some(false) if usage.refused.is_empty() => format!(
+            "{} {card}: its {} processes together need more",
+            styled(BAD, "does not fit"),
+            usage.processes
+        ),
+        Some(false) => format!("{} {card}", styled(BAD, "does not fit")),
+        None => format!(
+            "{} whether it fits {card}: {} to spare until the program stopped",
+            styled(TITLE, "cannot tell"),
+            usage.headroom_bytes
+        ),
     }
 }
 
@@ -89,6 +99,7 @@ impl Report for ProgramMemoryReport {
                 usage.peak_bytes.into(),
                 usage.end_bytes.into(),
                 usage.headroom_bytes.into(),
+                usage.processes.into(),
                 usage.allocations.into(),
                 usage.refused.len().into(),
                 usage.made_good.into(),
@@ -102,6 +113,7 @@ impl Report for ProgramMemoryReport {
                 column("peak", "peak_bytes"),
                 column("end", "end_bytes"),
                 column("headroom", "headroom_bytes"),
+                column("processes", "processes"),
                 column("allocations", "allocations"),
                 column("refused", "refused"),
                 column("made good", "made_good"),
@@ -119,7 +131,7 @@ pub(crate) fn html(report: &ProgramMemoryReport) -> String {
         p { "The program " (report.ended) "." }
         @for usage in &report.cards {
             h2 { (usage.gpu.name) }
-            p class=(if usage.fits { "good" } else { "bad" }) {
+            p class=(match usage.fits { Some(true) => "good", Some(false) => "bad", None => "faint" }) {
                 strong { (super::terminal::plain(&verdict(usage))) }
             }
             p { "Peak: " (usage.peak_bytes) ", " (when(&usage.peak_at)) ". At the end: " (usage.end_bytes)
@@ -195,7 +207,7 @@ fn curve(usage: &CardUsage) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counting_driver::Usage;
+    use crate::counting_driver::{Ended, Usage};
     use crate::job_info::GpuName;
 
     #[test]
@@ -211,7 +223,7 @@ mod tests {
             curve: vec![(9, Bytes::mib(2)), (3, Bytes::mib(1))],
             ..Usage::default()
         };
-        let drawn = curve(&CardUsage::new(gpu, usage)).into_string();
+        let drawn = curve(&CardUsage::new(gpu, usage, Ended::Exited(0))).into_string();
         assert!(drawn.contains("9 calls of the CUDA driver"), "{drawn}");
     }
 }

@@ -155,25 +155,24 @@ impl VerifyReport {
     }
 
     fn verdict(&self) -> String {
-        let error = &self.error;
         let equal = |figure: fn(&PhaseFigures) -> Bytes| {
             let mut pairs = self.pairs();
             pairs.all(|(estimated, measured)| figure(estimated) == figure(measured))
         };
         let in_use = equal(|phase| phase.live_bytes);
         let reserved = equal(|phase| phase.reserved_bytes);
-        match (&self.ending, self.agrees) {
-            (Outcome::Trained, true) if in_use && reserved => {
+        match (&self.ending, &self.error, self.agrees) {
+            (Outcome::Trained, Some(_), true) if in_use && reserved => {
                 styled(GOOD, "the estimate is the measurement, to the byte")
             }
-            (Outcome::Trained, true) => format!(
+            (Outcome::Trained, Some(error), true) => format!(
                 "{}: in use {}, reserved {}",
                 styled(GOOD, "the estimate holds"),
                 within_range(error.live.max(error.worst_phase), in_use),
                 within_range(error.reserved, reserved)
             ),
-            (Outcome::Trained, false) => format!(
-                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}",
+            (Outcome::Trained, Some(error), false) => format!(
+                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}{}",
                 styled(BAD, "the estimate does not hold"),
                 relative(error.live),
                 relative(error.worst_phase),
@@ -182,8 +181,12 @@ impl VerifyReport {
                     ", the most reserved at any time {}",
                     relative(peak)
                 )),
+                error.device.map_or(String::new(), |device| format!(
+                    ", the whole device {}",
+                    relative(device)
+                )),
             ),
-            (ending, _) => format!(
+            (ending, ..) => format!(
                 "{}: the step {ending}; {} of {} phases were measured",
                 styled(BAD, "nothing is proved"),
                 self.measured.phases.len(),
@@ -239,7 +242,8 @@ impl Report for VerifyReport {
         if let Some(requests) = self.tuner_requests {
             let _ = writeln!(page, "\n  {}", tuned_anew(requests));
         }
-        if let (Some(error), Some(device)) = (self.error.device, self.measured.device_bytes) {
+        let device_error = self.error.and_then(|error| error.device);
+        if let (Some(error), Some(device)) = (device_error, self.measured.device_bytes) {
             let _ = writeln!(
                 page,
                 "\n  the whole device held {device}: the estimate is {}",

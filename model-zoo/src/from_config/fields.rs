@@ -167,6 +167,23 @@ impl Fields {
         named.and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Checks that the class that wrote the file, if the file names one, is one of `known`. Another
+    /// class has another head and another loss.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if it is another.
+    pub fn class_among(&self, known: &[&str]) -> Result<(), Error> {
+        let class = self.class();
+        if class.is_empty() || known.contains(&class) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: format!("architectures {}", shown(&Value::from(class))),
+            supported: known.iter().map(ToString::to_string).collect(),
+        })
+    }
+
     /// Classes of the output: the number of labels, else `num_labels`, else 2, the default of
     /// transformers' `PretrainedConfig`.
     pub fn classes(&self) -> Result<usize, Error> {

@@ -24,6 +24,7 @@ impl Architecture for OwnGpt2 {
             ("gelu", ActivationConfig::Gelu),
             ("relu", ActivationConfig::Relu),
         ];
+        fields.class_among(&["GPT2LMHeadModel", "GPT2Model"])?;
         fields.only("tie_word_embeddings", true)?;
         fields.only("add_cross_attention", false)?;
         // Defaults are those of transformers, which are GPT-2 small.
@@ -84,7 +85,7 @@ impl Architecture for OwnGpt2 {
             prefix: "transformer.",
             // The linear layers of GPT-2 in transformers are `Conv1D`, `[in, out]`.
             transposed: false,
-            redundant: &["attn.bias", "attn.masked_bias", "lm_head.weight"],
+            redundant: &[".attn.bias", "attn.masked_bias", "lm_head.weight"],
             rows: rows(&[
                 ("wte", &["transformer.wte"]),
                 ("wpe", &["transformer.wpe"]),

@@ -17,6 +17,7 @@ impl Architecture for OwnLlama {
     const MODEL_TYPE: &'static str = "llama";
 
     fn read(fields: &Fields) -> Result<Self, Error> {
+        fields.class_among(&["LlamaForCausalLM", "LlamaModel"])?;
         fields.only("hidden_act", "silu")?;
         fields.only("attention_bias", false)?;
         fields.only("mlp_bias", false)?;
@@ -29,6 +30,7 @@ impl Architecture for OwnLlama {
             heads,
             kv_heads: fields.size("num_key_value_heads", Limit::Width, heads)?,
             d_ff: fields.size("intermediate_size", Limit::Width, 11_008)?,
+            dropout: fields.share("attention_dropout", 0.0)?,
             positions: fields.size("max_position_embeddings", Limit::Rows, 2048)?,
             epsilon: fields.epsilon("rms_norm_eps", 1e-6)?,
             tied: fields.flag("tie_word_embeddings", false)?,
@@ -113,5 +115,21 @@ impl Architecture for OwnLlama {
                 ("head", &["lm_head"]),
             ]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropout_on_the_attention_weights_is_read() {
+        let rate = |config: &str| {
+            let llama = OwnLlama::read(&Fields::parse(config)?)?;
+            Ok::<_, Error>(llama.0.dropout)
+        };
+        assert_eq!(rate("{}"), Ok(0.0));
+        assert_eq!(rate(r#"{"attention_dropout": 0.1}"#), Ok(0.1));
+        assert!(rate(r#"{"attention_dropout": 1}"#).is_err());
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct LlamaConfig {
     pub kv_heads: usize,
     /// Width of the feed-forward block's hidden layer.
     pub d_ff: usize,
+    /// Dropout on the attention weights: none.
+    pub dropout: f64,
     /// Positions for which the network computes rotations, which it keeps.
     pub positions: usize,
     /// Base of the rotations' wavelengths: 10,000.
@@ -49,6 +51,7 @@ impl LlamaConfig {
             heads: 32,
             kv_heads: 32,
             d_ff: 11_008,
+            dropout: 0.0,
             positions,
             theta: 10_000.0,
             epsilon: 1e-5,
@@ -105,7 +108,7 @@ impl LlamaConfig {
             key: self.linear(self.d_model, kv_width, device),
             value: self.linear(self.d_model, kv_width, device),
             output: self.linear(self.d_model, self.d_model, device),
-            dropout: DropoutConfig::new(0.0).init(),
+            dropout: DropoutConfig::new(self.dropout).init(),
             norm_2: self.norm(device),
             gate_up: SwiGluConfig::new(self.d_model, self.d_ff).init(device),
             down: self.linear(self.d_ff, self.d_model, device),
@@ -306,6 +309,15 @@ mod tests {
         let (network, untied) = (tied.init(&device), tiny().init(&device));
         assert_eq!(untied.num_params() - network.num_params(), 16 * 50);
         assert_eq!(network.forward(words(2, 8, &device)).dims(), [16, 50]);
+    }
+
+    #[test]
+    fn dropout_is_on_the_attention_weights() {
+        let device = test_support::flex();
+        for dropout in [0.0, 0.1] {
+            let config = LlamaConfig { dropout, ..tiny() };
+            assert_eq!(config.block(&device).dropout.prob, dropout);
+        }
     }
 
     /// Query heads 0 and 1 share the first key head, 2 and 3 the second.

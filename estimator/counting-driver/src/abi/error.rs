@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char};
 
 use super::{
-    INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, OUT_OF_MEMORY, SUCCESS, Status, put,
+    INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, OUT_OF_MEMORY,
+    SUCCESS, Status, put,
 };
 
 fn name(status: Status) -> Option<(&'static CStr, &'static CStr)> {
@@ -17,6 +18,7 @@ fn name(status: Status) -> Option<(&'static CStr, &'static CStr)> {
         ),
         INVALID_DEVICE => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
         INVALID_CONTEXT => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        NOT_SUPPORTED => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
         _ => return None,
     })
 }

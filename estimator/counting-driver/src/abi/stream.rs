@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use super::{INVALID_VALUE, SUCCESS, Status, driver, put};
+use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, driver, put};
 use crate::clock::{EventTime, StreamClock};
 
 /// The clock of the default streams.
@@ -86,7 +86,13 @@ pub extern "C" fn cuStreamWaitEvent(
     driver(|_| SUCCESS)
 }
 
-/// No stream is ever captured: the functions that begin a capture are not here.
+/// A program that would capture its launches in a graph makes them one by one here.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamBeginCapture_v2(_stream: *mut c_void, _mode: c_uint) -> Status {
+    driver(|_| NOT_SUPPORTED)
+}
+
+/// No stream is ever captured.
 ///
 /// # Safety
 ///
