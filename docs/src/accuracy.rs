@@ -1,17 +1,16 @@
 //! `docs/accuracy.md`: the errors of the estimates, from the records of measurements.
 
-use estimator::Bytes;
+use std::collections::BTreeMap;
 
 use crate::configurations::{self, Configuration};
 use fit_check::records::{LargestBatchRecord, Record, RecordedOutcome};
 
 use crate::random_jobs;
 use crate::refused_requests;
-use crate::text_table;
 use fit_check::comparison::PhaseFigures;
 use fit_check::measure::{DeviceKind, Mode};
+use fit_check::output::Cell::ExactBytes;
 use fit_check::output::job_lines::sizes;
-use fit_check::output::terminal::grouped;
 use fit_check::output::{Table, markdown};
 use fit_check_tests::differential::{RefusalRecord, Summary};
 
@@ -45,7 +44,7 @@ pub fn page(
         0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
         gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
     };
-    let mut summary = Vec::new();
+    let mut summary: Vec<QuantityErrors> = Vec::new();
     for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
         for mode in [Mode::Real, Mode::DryRun] {
             for tuned in [false, true] {
@@ -66,18 +65,17 @@ pub fn page(
             }
         }
     }
-    let summary = text_table(
-        [
-            "measured on",
-            "quantity",
-            "cases",
-            "equal, or in the range",
-            "median error",
-            "worst error",
-            "under-estimates",
-        ],
-        summary,
-    );
+    let summary = Table::of("", &summary)
+        .column("measured on", |q| &q.measured_on)
+        .column("quantity", |q| q.name)
+        .column("cases", |q| q.errors.len().to_string())
+        .column("equal, or in the range", |q| q.count(|error| error == 0.0))
+        .column("median error", |q| {
+            q.errors.get(q.errors.len() / 2).copied().map(percent)
+        })
+        .column("worst error", |q| q.errors.last().copied().map(percent))
+        .column("under-estimates", |q| q.count(|error| error < 0.0))
+        .build();
     FRAME
         .replace("{{proof}}", &proof)
         .replace("{{summary}}", &markdown::render(&[summary]))
@@ -134,95 +132,90 @@ fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)
     record.estimated.zip_phases(&record.measured)
 }
 
-/// A row for each quantity that `records` hold; with `show_empty`, a row for every quantity.
-fn summarized(what: &str, records: &[&Record], show_empty: bool) -> Vec<Vec<String>> {
-    let rows = QUANTITIES.iter().filter_map(|(name, cases_of)| {
-        let cases: Vec<_> = records.iter().flat_map(|record| cases_of(record)).collect();
+/// How far off the estimates of a quantity are.
+struct QuantityErrors {
+    measured_on: String,
+    name: &'static str,
+    /// Relative to the measurements, the smallest first.
+    errors: Vec<f64>,
+}
+
+impl QuantityErrors {
+    /// The number of errors of which `holds` is true.
+    fn count(&self, holds: fn(f64) -> bool) -> String {
+        let errors = self.errors.iter().filter(|error| holds(**error));
+        errors.count().to_string()
+    }
+}
+
+/// The errors of each quantity that `records` hold; with `show_empty`, of every quantity.
+fn summarized(measured_on: &str, records: &[&Record], show_empty: bool) -> Vec<QuantityErrors> {
+    let quantities = QUANTITIES.iter().map(|(name, cases_of)| {
+        let cases = records.iter().flat_map(|record| cases_of(record));
         let mut errors: Vec<f64> = cases
-            .iter()
             .map(|(estimated, measured)| {
-                (*estimated as f64 - *measured as f64) / (*measured as f64).max(1.0)
+                (estimated as f64 - measured as f64) / (measured as f64).max(1.0)
             })
             .collect();
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
-        let Some(worst) = errors.last() else {
-            let nothing = ["0", "0", "-", "-", "0"].map(String::from);
-            let named = [what.to_string(), (*name).to_string()];
-            return show_empty.then(|| named.into_iter().chain(nothing).collect());
-        };
-        Some(vec![
-            what.to_string(),
-            (*name).to_string(),
-            cases.len().to_string(),
-            errors
-                .iter()
-                .filter(|error| **error == 0.0)
-                .count()
-                .to_string(),
-            percent(errors[errors.len() / 2]),
-            percent(*worst),
-            errors
-                .iter()
-                .filter(|error| **error < 0.0)
-                .count()
-                .to_string(),
-        ])
+        QuantityErrors {
+            measured_on: measured_on.into(),
+            name: *name,
+            errors,
+        }
     });
-    rows.collect()
+    quantities
+        .filter(|quantity| show_empty || !quantity.errors.is_empty())
+        .collect()
 }
 
 /// How many of the largest batches trained, and how many of the next ones; a row for each pair that ended
 /// otherwise.
 fn largest_batches(records: &[LargestBatchRecord]) -> String {
-    let mut burns: Vec<String> = records
-        .iter()
-        .map(|record| record.burn.switches())
-        .collect();
-    burns.sort();
-    burns.dedup();
-    let rows = burns.into_iter().map(|burn| {
-        let cells = || {
-            records
-                .iter()
-                .filter(|record| record.burn.switches() == burn)
-        };
-        let count = |ended: fn(&LargestBatchRecord) -> bool| {
-            cells().filter(|record| ended(record)).count().to_string()
-        };
-        vec![
-            burn.clone(),
-            cells().count().to_string(),
-            count(|record| record.ending == RecordedOutcome::Trained),
-            count(|record| record.next_ending == RecordedOutcome::OutOfMemory),
-            count(|record| record.next_trained() && record.next_may_fit),
-            count(|record| record.next_trained() && !record.next_may_fit),
-        ]
-    });
-    let summary = text_table(
-        [
-            "burn",
-            "cells",
-            "N trained",
-            "N + 1 ran out of memory",
-            "N + 1 trained, as in some simulated runs",
-            "N + 1 trained otherwise",
-        ],
-        rows,
-    );
+    let mut by_burn: BTreeMap<String, Vec<&LargestBatchRecord>> = BTreeMap::new();
+    for record in records {
+        let burn = record.burn.switches();
+        by_burn.entry(burn).or_default().push(record);
+    }
+    let by_burn: Vec<_> = by_burn.into_iter().collect();
+    let count = |records: &[&LargestBatchRecord], ended: fn(&LargestBatchRecord) -> bool| {
+        let records = records.iter().filter(|record| ended(record));
+        records.count().to_string()
+    };
+    let summary = Table::of("", &by_burn)
+        .column("burn", |(burn, _)| burn)
+        .column("cells", |(_, cells)| cells.len().to_string())
+        .column("N trained", |(_, cells)| {
+            count(cells, |cell| cell.ending == RecordedOutcome::Trained)
+        })
+        .column("N + 1 ran out of memory", |(_, cells)| {
+            count(cells, |cell| {
+                cell.next_ending == RecordedOutcome::OutOfMemory
+            })
+        })
+        .column("N + 1 trained, as in some simulated runs", |(_, cells)| {
+            count(cells, |cell| cell.next_trained() && cell.next_may_fit)
+        })
+        .column("N + 1 trained otherwise", |(_, cells)| {
+            count(cells, |cell| cell.next_trained() && !cell.next_may_fit)
+        })
+        .build();
     let otherwise = records.iter().filter(|record| {
         (record.ending, record.next_ending)
             != (RecordedOutcome::Trained, RecordedOutcome::OutOfMemory)
     });
-    let rows = otherwise.map(|record| {
-        vec![
-            record.model.clone(),
-            record.precision.to_string(),
-            record.device.name.clone(),
-            format!("{} {}", record.batch, record.ending),
-            format!("{} {}", record.next, record.next_ending),
-        ]
-    });
-    let differ = text_table(["model", "precision", "card", "largest", "next"], rows);
+    let otherwise: Vec<_> = otherwise.collect();
+    let differ = Table::of("", &otherwise)
+        .column("model", |record| &record.model)
+        .column("precision", |record| record.precision.to_string())
+        .column("card", |record| &record.device.name)
+        .column("largest", |record| {
+            format!("{} {}", record.batch, record.ending)
+        })
+        .column("next", |record| {
+            format!("{} {}", record.next, record.next_ending)
+        })
+        .build();
     match differ.rows.is_empty() {
         true => markdown::render(&[summary]),
         false => markdown::render(&[summary, differ]),
@@ -240,42 +233,20 @@ fn percent(error: f64) -> String {
 
 /// A row for each record.
 fn table(records: &[Record]) -> Table {
-    let rows = records.iter().map(|record| {
-        let (estimated, measured) = (&record.estimated, &record.measured);
-        vec![
-            record.model.clone(),
-            record.batch.to_string(),
-            sizes(&record.input),
-            format!("{}, {}", record.precision, record.optimizer),
-            record.burn.switches(),
-            record.mode.to_string(),
-            exact(estimated.live_bytes),
-            exact(measured.live_bytes),
-            exact(estimated.reserved_bytes),
-            exact(measured.reserved_bytes),
-            record.device.name.clone(),
-            record.date.clone(),
-        ]
-    });
-    text_table(
-        [
-            "model",
-            "batch",
-            "sample",
-            "precision, optimizer",
-            "burn",
-            "run",
-            "in use",
-            "measured",
-            "reserved",
-            "measured",
-            "device",
-            "date",
-        ],
-        rows,
-    )
-}
-
-fn exact(bytes: Bytes) -> String {
-    grouped(bytes.0)
+    Table::of("", records)
+        .column("model", |r| &r.model)
+        .column("batch", |r| r.batch.to_string())
+        .column("sample", |r| sizes(&r.input))
+        .column("precision, optimizer", |r| {
+            format!("{}, {}", r.precision, r.optimizer)
+        })
+        .column("burn", |r| r.burn.switches())
+        .column("run", |r| r.mode.to_string())
+        .column("in use", |r| ExactBytes(r.estimated.live_bytes))
+        .column("measured", |r| ExactBytes(r.measured.live_bytes))
+        .column("reserved", |r| ExactBytes(r.estimated.reserved_bytes))
+        .column("measured", |r| ExactBytes(r.measured.reserved_bytes))
+        .column("device", |r| &r.device.name)
+        .column("date", |r| &r.date)
+        .build()
 }

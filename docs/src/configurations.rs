@@ -8,13 +8,12 @@ use model_zoo::{Input, OptimizerKind, Precision};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{answer, text_table};
+use crate::{answer, jsonl};
 use fit_check::comparison::Errors;
 use fit_check::job_info::Burn;
 use fit_check::measure::{DeviceKind, Mode};
-use fit_check::output::markdown;
-use fit_check::output::terminal::grouped;
 use fit_check::output::verify::relative;
+use fit_check::output::{Cell, Table, markdown};
 use fit_check::records::Record;
 
 /// Jobs as a user types them, and the batch of the estimate: a convolutional network, a Transformer and a
@@ -74,8 +73,9 @@ impl Configuration {
         })
     }
 
-    fn cells(&self, records: &[Record]) -> Vec<String> {
-        let proved = match self.record(records) {
+    /// How far off the measurement of this job found the figures; `no` without a measurement.
+    fn proved(&self, records: &[Record]) -> String {
+        match self.record(records) {
             None => "no".into(),
             Some(record) => {
                 let errors = Errors::of(&record.estimated, &record.measured);
@@ -94,17 +94,7 @@ impl Configuration {
                     relative(errors.reserved)
                 )
             }
-        };
-        vec![
-            format!("{}, batch {}", self.model, self.batch),
-            self.runtime.to_string(),
-            self.burn.switches(),
-            grouped(self.live_bytes.0),
-            grouped(self.reserved_bytes.0),
-            grouped(self.required_bytes.0),
-            grouped(self.max_batch),
-            proved,
-        ]
+        }
     }
 }
 
@@ -138,8 +128,7 @@ pub fn page() -> anyhow::Result<String> {
 ///
 /// A line is not a row.
 pub fn all() -> serde_json::Result<Vec<Configuration>> {
-    let lines = include_str!("../data/configurations.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
+    jsonl(include_str!("../data/configurations.jsonl"))
 }
 
 /// `rows`, sorted by job, with the errors that `records` measured.
@@ -152,17 +141,14 @@ pub(super) fn table(rows: &[Configuration], records: &[Record]) -> String {
         let runtime = row.runtime.to_string();
         (job(row), runtime, burn.fusion, burn.autotune)
     });
-    markdown::render(&[text_table(
-        [
-            "job",
-            "runtime",
-            "burn",
-            "in use",
-            "reserved",
-            "required",
-            "largest batch on 24 GB",
-            "proved",
-        ],
-        rows.into_iter().map(|row| row.cells(records)),
-    )])
+    let table = Table::of("", &rows)
+        .column("job", |row| format!("{}, batch {}", row.model, row.batch))
+        .column("runtime", |row| row.runtime.to_string())
+        .column("burn", |row| row.burn.switches())
+        .column("in use", |row| Cell::ExactBytes(row.live_bytes))
+        .column("reserved", |row| Cell::ExactBytes(row.reserved_bytes))
+        .column("required", |row| Cell::ExactBytes(row.required_bytes))
+        .column("largest batch on 24 GB", |row| row.max_batch)
+        .column("proved", |row| row.proved(records));
+    markdown::render(&[table.build()])
 }

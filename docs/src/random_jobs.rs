@@ -1,9 +1,9 @@
 //! The tables about random jobs on CUDA's own runtime, for `docs/accuracy.md`.
 
-use fit_check::output::markdown;
+use fit_check::output::{Table, markdown};
 use fit_check_tests::differential::Summary;
 
-use crate::text_table;
+use crate::jsonl;
 
 /// The outcomes of random jobs: one line for each run of the program `differential`.
 ///
@@ -11,80 +11,51 @@ use crate::text_table;
 ///
 /// A line is not such an outcome.
 pub fn all() -> serde_json::Result<Vec<Summary>> {
-    let lines = include_str!("../data/differential.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
+    jsonl(include_str!("../data/differential.jsonl"))
 }
 
 /// How the cases ended, and how far apart the quantities are.
 pub(crate) fn tables(summaries: &[Summary]) -> String {
-    let ended = summaries.iter().map(|summary| {
-        let (first, end) = summary.numbers;
-        let counts = [
-            summary.cases,
-            summary.random,
-            summary.limited,
-            summary.trained,
-            summary.out_of_memory,
-            summary.failed,
-            summary.agree,
-            summary.agree_again,
-            summary.not_in_place,
-            summary.with_lag,
-            summary.false_fits,
-            summary.false_refusals,
-        ];
-        let named = [
-            summary.burn.clone(),
-            format!("seed {}, {first} to {}", summary.seed, end - 1),
-        ];
-        let counts = counts.iter().map(u64::to_string);
-        named.into_iter().chain(counts).collect()
-    });
-    let ended = text_table(
-        [
-            "burn",
-            "drawn",
-            "cases",
-            "random networks",
-            "limited memory",
-            "trained",
-            "ran out of memory",
-            "failed",
-            "agree in everything",
-            "of these, when measured again",
-            "only if operands are not overwritten",
-            "ended alike only with a queue lag",
-            "false fits",
-            "false refusals",
-        ],
-        ended,
-    );
-    let apart = summaries.iter().flat_map(|summary| {
-        summary.quantities.iter().map(|(quantity, tally)| {
-            vec![
-                summary.burn.clone(),
-                quantity.to_string(),
-                tally.phases.to_string(),
-                tally.equal.to_string(),
-                tally.under.to_string(),
-                error(tally.lowest),
-                error(tally.highest),
-            ]
+    let ended = Table::of("", summaries)
+        .column("burn", |s| &s.burn)
+        .column("drawn", |s| {
+            let (first, end) = s.numbers;
+            format!("seed {}, {first} to {}", s.seed, end - 1)
         })
+        .column("cases", |s| s.cases.to_string())
+        .column("random networks", |s| s.random.to_string())
+        .column("limited memory", |s| s.limited.to_string())
+        .column("trained", |s| s.trained.to_string())
+        .column("ran out of memory", |s| s.out_of_memory.to_string())
+        .column("failed", |s| s.failed.to_string())
+        .column("agree in everything", |s| s.agree.to_string())
+        .column("of these, when measured again", |s| {
+            s.agree_again.to_string()
+        })
+        .column("only if operands are not overwritten", |s| {
+            s.not_in_place.to_string()
+        })
+        .column("ended alike only with a queue lag", |s| {
+            s.with_lag.to_string()
+        })
+        .column("false fits", |s| s.false_fits.to_string())
+        .column("false refusals", |s| s.false_refusals.to_string());
+    let tallies = summaries.iter().flat_map(|summary| {
+        let tallies = summary.quantities.iter();
+        tallies.map(move |(quantity, tally)| (&summary.burn, quantity, tally))
     });
-    let apart = text_table(
-        [
-            "burn",
-            "quantity",
-            "phases",
-            "equal, or in the range",
-            "under-estimates",
-            "lowest error",
-            "highest error",
-        ],
-        apart.collect::<Vec<_>>(),
-    );
-    markdown::render(&[ended, apart])
+    let tallies: Vec<_> = tallies.collect();
+    let apart = Table::of("", &tallies)
+        .column("burn", |(burn, ..)| *burn)
+        .column("quantity", |(_, quantity, _)| quantity.to_string())
+        .column("phases", |(.., tally)| tally.phases.to_string())
+        .column("equal, or in the range", |(.., tally)| {
+            tally.equal.to_string()
+        })
+        .column("under-estimates", |(.., tally)| tally.under.to_string())
+        .column("lowest error", |(.., tally)| error(tally.lowest))
+        .column("highest error", |(.., tally)| error(tally.highest));
+    markdown::render(&[ended.build(), apart.build()])
 }
 
 fn error(error: f64) -> String {

@@ -2,14 +2,15 @@
 
 use fit_check::records::{LargestBatchRecord, Record};
 
+use crate::jsonl;
+
 /// All records of steps.
 ///
 /// # Errors
 ///
 /// A line is not a record.
 pub fn all() -> serde_json::Result<Vec<Record>> {
-    let lines = include_str!("../data/records.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
+    jsonl(include_str!("../data/records.jsonl"))
 }
 
 /// All records of largest batches.
@@ -18,6 +19,5 @@ pub fn all() -> serde_json::Result<Vec<Record>> {
 ///
 /// A line is not a record.
 pub fn largest_batches() -> serde_json::Result<Vec<LargestBatchRecord>> {
-    let lines = include_str!("../data/largest_batches.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
+    jsonl(include_str!("../data/largest_batches.jsonl"))
 }

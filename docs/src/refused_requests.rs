@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fit_check::output::markdown;
 use fit_check_tests::differential::{NetworkSpec, RefusalRecord};
 
-use crate::text_table;
+use crate::{jsonl, text_table};
 
 /// What became of each job whose requests for memory were refused: one line for each job that `differential --refuse`
 /// recorded.
@@ -14,8 +14,7 @@ use crate::text_table;
 ///
 /// A line is not such a record.
 pub fn all() -> serde_json::Result<Vec<RefusalRecord>> {
-    let lines = include_str!("../data/refused_requests.jsonl").lines();
-    lines.map(serde_json::from_str).collect()
+    jsonl(include_str!("../data/refused_requests.jsonl"))
 }
 
 /// How the jobs of `records` ended, and all jobs of each configuration of burn together.

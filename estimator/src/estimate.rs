@@ -220,8 +220,13 @@ impl Analysis {
 
     /// The bytes in use right after the event at `position`, by category.
     pub fn breakdown(&self, recording: &Recording, position: usize) -> Breakdown {
-        self.timeline
-            .breakdown(recording, &self.lifetimes, &self.categories, position)
+        let mut breakdown = Breakdown::default();
+        for (buffer, life) in self.lifetimes.iter() {
+            if life.covers(position) {
+                breakdown[self.categories.get(buffer, position)] += recording.buffer(buffer).bytes;
+            }
+        }
+        breakdown
     }
 
     /// How the memory in use changed, event by event.

@@ -1,7 +1,5 @@
 //! A training step at any batch.
 
-use std::fmt;
-
 use burn::tensor::FloatDType;
 
 use crate::Error;
@@ -83,13 +81,5 @@ impl Program for TrainingJob<'_> {
 
     fn accepts(&self, batch: u64) -> bool {
         batch > 0 && (self.accepts)(batch)
-    }
-}
-
-impl fmt::Debug for TrainingJob<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TrainingJob")
-            .field("devices", &self.devices)
-            .finish_non_exhaustive()
     }
 }

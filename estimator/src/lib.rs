@@ -72,7 +72,7 @@ pub use largest_batch::{
     BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,
     Scaling, largest_batch, largest_fit, largest_fits, largest_in_every_run, max_batch,
 };
-pub use modules::{Kind as TensorKind, ModuleTensor, visit_tensors};
+pub use modules::{Kind as TensorKind, ModuleTensor, visit_gradients, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};

@@ -1,6 +1,7 @@
 //! Lists the tensors of a module, with burn's module visitor.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
 use burn::tensor::{Bool, Int, Tensor};
 
 use crate::Bytes;
@@ -44,6 +45,29 @@ pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTe
         },
         see,
     });
+}
+
+/// Calls `see` with each parameter of `module` that has one of `gradients`, and with a function that finds the buffer
+/// under the gradient: with fusion, it first executes what is still held back.
+pub fn visit_gradients<M: Module>(
+    module: &M,
+    gradients: &GradientsParams,
+    see: impl FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>),
+) {
+    module.visit(&mut GradientWalk { gradients, see });
+}
+
+struct GradientWalk<'a, F> {
+    gradients: &'a GradientsParams,
+    see: F,
+}
+
+impl<F: FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>)> ModuleVisitor for GradientWalk<'_, F> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            (self.see)(param.id, &|| handle_of(&gradient));
+        }
+    }
 }
 
 /// The prefix of the names of fields of the type `RunningState`, as in `burn::nn::BatchNorm` 0.22.1. burn

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
@@ -14,7 +14,7 @@ use crate::Phase;
 use crate::analysis::Timeline;
 use crate::card::{CardState, DeviceSpec, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
-use crate::modules::{Kind, visit_tensors};
+use crate::modules::{Kind, visit_gradients, visit_tensors};
 use crate::record::{Layer, Mark, Recording, Role};
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error};
@@ -88,9 +88,13 @@ impl Run {
 
     /// Reports the gradients of `module`, which must have been reported before.
     pub fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
-        module.visit(&mut GradientWalk {
-            run: self,
-            gradients,
+        visit_gradients(module, gradients, |id, handle| {
+            if let Some(layer) = self.layers.get(&id)
+                && let Some(buffer) = handle().map(|handle| handle.buffer())
+            {
+                let layer = self.shared.recorder().layer(layer.clone());
+                self.roles.push((buffer.id, Role::Gradient(layer)));
+            }
         });
     }
 
@@ -162,26 +166,6 @@ impl Run {
             }
         }
         sum
-    }
-}
-
-struct GradientWalk<'a> {
-    run: &'a mut Run,
-    gradients: &'a GradientsParams,
-}
-
-impl ModuleVisitor for GradientWalk<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = self.gradients.get::<D>(param.id) else {
-            return;
-        };
-        let Some(layer) = self.run.layers.get(&param.id) else {
-            return;
-        };
-        if let Some(buffer) = buffer_of(&gradient) {
-            let layer = self.run.shared.recorder().layer(layer.clone());
-            self.run.roles.push((buffer.id, Role::Gradient(layer)));
-        }
     }
 }
 

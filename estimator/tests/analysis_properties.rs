@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use estimator::analysis::{Breakdown, Categories, Category, History, LayerOf, Lifetimes, Timeline};
+use estimator::analysis::{Breakdown, Category};
 use estimator::record::{BufferId, Event, LayerId, Mark, Pools, Recording, Role};
-use estimator::{Bytes, Phase};
+use estimator::{Analysis, Bytes, Phase};
 use proptest::prelude::*;
 
 /// One action of a random program.
@@ -92,7 +92,7 @@ fn recording(acts: &[Act]) -> Recording {
     recording
 }
 
-/// The category of `buffer` at the mark `mark`, by the words of the documentation of [`Categories`].
+/// The category of `buffer` at the mark `mark`, by the words of the documentation of [`estimator::Categories`].
 fn at_mark(
     recording: &Recording,
     live_at: &[BTreeSet<BufferId>],
@@ -194,9 +194,8 @@ proptest! {
         acts in prop::collection::vec(act(), 1..120)
     ) {
         let recording = recording(&acts);
-        let lifetimes = Lifetimes::of(&recording);
-        let categories = Categories::of(&recording, &lifetimes);
-        let timeline = Timeline::of(&recording);
+        let analysis = Analysis::of(&recording);
+        let timeline = &analysis.timeline;
 
         // Brute force: walk the events and remember which buffers are in use.
         let mut live_at: Vec<BTreeSet<BufferId>> = Vec::new();
@@ -218,7 +217,7 @@ proptest! {
         for (position, live) in history.iter().enumerate() {
             let total: Bytes = live.iter().map(|buffer| recording.buffer(*buffer).bytes).sum();
             prop_assert_eq!(timeline.live(position), total);
-            let breakdown = timeline.breakdown(&recording, &lifetimes, &categories, position);
+            let breakdown = analysis.breakdown(&recording, position);
             prop_assert_eq!(breakdown.total(), total);
 
             let before = marks.iter().rposition(|mark| *mark <= position);
@@ -229,7 +228,7 @@ proptest! {
                     .find(|mark| live_at[*mark].contains(buffer))
                     .map(|mark| at_mark(&recording, &live_at, *buffer, mark));
                 let category = known.unwrap_or(Category::Temporaries);
-                prop_assert_eq!(categories.get(*buffer, position), category);
+                prop_assert_eq!(analysis.categories.get(*buffer, position), category);
                 *expected.entry(category.to_string()).or_default() += recording.buffer(*buffer).bytes.0;
             }
             for (category, bytes) in expected {
@@ -250,14 +249,11 @@ proptest! {
         acts in prop::collection::vec(act(), 1..120), parts in 1usize..20
     ) {
         let recording = recording(&acts);
-        let lifetimes = Lifetimes::of(&recording);
-        let categories = Categories::of(&recording, &lifetimes);
-        let timeline = Timeline::of(&recording);
-        let layers = LayerOf::of(&recording, &lifetimes);
-        let history = History::of(&recording, &categories, &layers);
+        let analysis = Analysis::of(&recording);
+        let history = analysis.history(&recording);
 
         let instants: Vec<Breakdown> = (0..recording.events.len())
-            .map(|position| timeline.breakdown(&recording, &lifetimes, &categories, position))
+            .map(|position| analysis.breakdown(&recording, position))
             .collect();
         let at = |position: usize| {
             let past = history.samples.iter().take_while(|moment| moment.position <= position);
@@ -265,7 +261,7 @@ proptest! {
         };
         for (position, instant) in instants.iter().enumerate() {
             prop_assert_eq!(at(position), *instant);
-            prop_assert_eq!(instant.total(), timeline.live(position));
+            prop_assert_eq!(instant.total(), analysis.timeline.live(position));
         }
 
         for position in 0..=recording.events.len() {

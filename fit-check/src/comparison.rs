@@ -4,13 +4,13 @@
 
 use estimator::record::{BufferId, Pools, Role};
 use estimator::{
-    Analysis, Breakdown, Bytes, DeviceSpec, InPlace, LaunchMetadata, Phase, Simulated,
+    Analysis, Breakdown, Bytes, Category, DeviceSpec, InPlace, LaunchMetadata, Phase, Simulated,
     less_and_more,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Mark, Measurement, Purpose, Readings, Roles};
+use crate::measure::{Mark, Measurement, Readings, by_category};
 
 /// The memory of a job, estimated or measured.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -314,7 +314,7 @@ struct PhaseEnd {
     phase: Phase,
     step: usize,
     pools: Pools,
-    roles: Roles,
+    roles: Breakdown,
     peak: Option<Bytes>,
     readings: Option<u64>,
     peak_reserved: Option<Bytes>,
@@ -396,13 +396,10 @@ impl Figures {
                     peak_reserved_bytes: mark.peak_reserved,
                     peak_reserved_range: None,
                     categories: Breakdown {
-                        parameters: mark.roles.parameters,
-                        gradients: mark.roles.gradients,
                         optimizer: unnamed.saturating_sub(rest),
                         activations,
                         temporaries,
-                        inputs: mark.roles.inputs,
-                        buffers: mark.roles.buffers,
+                        ..mark.roles
                     },
                 }
             })
@@ -424,15 +421,10 @@ impl Figures {
 }
 
 /// Bytes of the buffers that `named` lists.
-fn roles(simulated: &Simulated, named: &[(BufferId, Role)]) -> Roles {
-    Roles::of(named.iter().map(|(buffer, role)| {
-        let purpose = match role {
-            Role::Parameter(_) => Purpose::Parameter,
-            Role::Buffer(_) => Purpose::Statistic,
-            Role::Gradient(_) => Purpose::Gradient,
-            Role::Input => Purpose::Input,
-        };
-        (*buffer, purpose, simulated.recording.buffer(*buffer).bytes)
+fn roles(simulated: &Simulated, named: &[(BufferId, Role)]) -> Breakdown {
+    by_category(named.iter().map(|(buffer, role)| {
+        let bytes = simulated.recording.buffer(*buffer).bytes;
+        (*buffer, Category::from(*role), bytes)
     }))
 }
 

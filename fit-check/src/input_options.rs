@@ -1,6 +1,6 @@
 //! The options that change the sizes of a sample, one row for each.
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use clap::Args;
 use model_zoo::{Input, InputSize, SizeValue};
 
 use crate::user_error::UserError;
@@ -13,9 +13,6 @@ pub struct SizeOption {
     pub size: InputSize,
     /// The name of the option.
     pub name: &'static str,
-    /// The name of its value in the help.
-    value_name: &'static str,
-    help: &'static str,
     /// The unit that follows the number for people.
     pub unit: &'static str,
     /// The unit in the headline of a job, if the headline contains the size.
@@ -27,40 +24,30 @@ pub const SIZES: [SizeOption; 5] = [
     SizeOption {
         size: InputSize::Image,
         name: "image",
-        value_name: "SIZE",
-        help: "Image size in pixels: SIZE or HEIGHTxWIDTH",
         unit: "",
         headline_unit: Some(" px"),
     },
     SizeOption {
         size: InputSize::SrcSeq,
         name: "src-seq",
-        value_name: "N",
-        help: "Tokens in a source sequence",
         unit: " source tokens",
         headline_unit: Some(" source tokens"),
     },
     SizeOption {
         size: InputSize::Seq,
         name: "seq",
-        value_name: "N",
-        help: "Tokens in a sequence",
         unit: " tokens",
         headline_unit: Some(" tokens"),
     },
     SizeOption {
         size: InputSize::Classes,
         name: "classes",
-        value_name: "N",
-        help: "Classes of the output",
         unit: " classes",
         headline_unit: None,
     },
     SizeOption {
         size: InputSize::Vocab,
         name: "vocab",
-        value_name: "N",
-        help: "Words in the vocabulary",
         unit: " words",
         headline_unit: None,
     },
@@ -107,8 +94,26 @@ impl SizeOption {
 }
 
 /// The sizes on the command line, as typed.
-#[derive(Clone, Debug, Default)]
-pub struct TypedSizes(Vec<(&'static SizeOption, String)>);
+#[derive(Clone, Debug, Default, Args)]
+// As a group they would all be in the usage of an error about another option.
+#[group(skip)]
+pub struct TypedSizes {
+    /// Image size in pixels: SIZE or HEIGHTxWIDTH
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    image: Option<String>,
+    /// Tokens in a source sequence
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    src_seq: Option<String>,
+    /// Tokens in a sequence
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    seq: Option<String>,
+    /// Classes of the output
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    classes: Option<String>,
+    /// Words in the vocabulary
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    vocab: Option<String>,
+}
 
 impl TypedSizes {
     /// Parses the sizes; those that were not typed are none.
@@ -118,41 +123,19 @@ impl TypedSizes {
     /// A value is invalid.
     pub fn input(&self) -> Result<Input, UserError> {
         let mut input = Input::default();
-        for (option, text) in &self.0 {
-            input.set(option.size, option.parse(text)?)?;
+        for option in &SIZES {
+            let typed = match option.size {
+                InputSize::Image => &self.image,
+                InputSize::SrcSeq => &self.src_seq,
+                InputSize::Seq => &self.seq,
+                InputSize::Classes => &self.classes,
+                InputSize::Vocab => &self.vocab,
+            };
+            if let Some(text) = typed {
+                input.set(option.size, option.parse(text)?)?;
+            }
         }
         Ok(input)
-    }
-}
-
-impl FromArgMatches for TypedSizes {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed = SIZES.iter().filter_map(|option| {
-            let text = matches.get_one::<String>(option.name)?;
-            Some((option, text.clone()))
-        });
-        Ok(Self(typed.collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for TypedSizes {
-    fn augment_args(command: Command) -> Command {
-        command.args(SIZES.iter().map(|option| {
-            Arg::new(option.name)
-                .long(option.name)
-                .value_name(option.value_name)
-                .help(option.help)
-                .allow_hyphen_values(true)
-        }))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use estimator::record::Pools;
-use estimator::{Bytes, DeviceDescription, Tuning};
+use estimator::{Breakdown, Bytes, Category, DeviceDescription, Tuning};
 use model_zoo::Request;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -123,8 +123,8 @@ pub struct Mark {
     pub step: usize,
     /// The figures of burn's pools.
     pub pools: Pools,
-    /// The tensors that the program names.
-    pub said: Roles,
+    /// The tensors that the program names, by category.
+    pub said: Breakdown,
     /// The most bytes in use within the phase, if the pools were sampled.
     pub sampled: Option<Readings>,
     /// Host memory of the process.
@@ -138,59 +138,23 @@ pub struct Mark {
     pub tuner_requests: u64,
 }
 
-/// The purpose of a buffer, as the program names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// It holds a parameter.
-    Parameter,
-    /// It holds a running statistic.
-    Statistic,
-    /// It holds the gradient of a parameter.
-    Gradient,
-    /// It holds a tensor of the batch.
-    Input,
-}
-
-/// Bytes of the buffers whose purpose the program names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Roles {
-    /// Bytes of parameters.
-    pub parameters: Bytes,
-    /// Bytes of running statistics.
-    pub buffers: Bytes,
-    /// Bytes of gradients of parameters.
-    pub gradients: Bytes,
-    /// Bytes of the batch.
-    pub inputs: Bytes,
-}
-
-impl Roles {
-    /// Adds up the bytes of the named buffers, each counted once. A buffer of a parameter counts as
-    /// parameter, whatever other names it has.
-    pub fn of<B: Eq + Hash>(buffers: impl IntoIterator<Item = (B, Purpose, Bytes)>) -> Self {
-        let mut named = HashMap::new();
-        for (buffer, purpose, bytes) in buffers {
-            let (known, _) = named.entry(buffer).or_insert((purpose, bytes));
-            if *known != Purpose::Parameter {
-                *known = purpose;
-            }
+/// Adds up by category the bytes of the buffers that the program names, each counted once. A buffer of a parameter
+/// counts as parameter, whatever other names it has.
+pub(crate) fn by_category<B: Eq + Hash>(
+    named: impl IntoIterator<Item = (B, Category, Bytes)>,
+) -> Breakdown {
+    let mut buffers = HashMap::new();
+    for (buffer, category, bytes) in named {
+        let (known, _) = buffers.entry(buffer).or_insert((category, bytes));
+        if *known != Category::Parameters {
+            *known = category;
         }
-        let mut roles = Self::default();
-        for (purpose, bytes) in named.into_values() {
-            *match purpose {
-                Purpose::Parameter => &mut roles.parameters,
-                Purpose::Statistic => &mut roles.buffers,
-                Purpose::Gradient => &mut roles.gradients,
-                Purpose::Input => &mut roles.inputs,
-            } += bytes;
-        }
-        roles
     }
-
-    /// The sum of all of them.
-    pub fn total(&self) -> Bytes {
-        self.parameters + self.buffers + self.gradients + self.inputs
+    let mut sums = Breakdown::default();
+    for (category, bytes) in buffers.into_values() {
+        sums[category] += bytes;
     }
+    sums
 }
 
 /// The result of sampling the pools.
@@ -203,23 +167,30 @@ pub struct Readings {
 }
 
 /// How a measurement ended.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case", tag = "how", content = "what")]
 #[schemars(rename = "RunOutcome")]
 pub enum Outcome {
     /// Every step ran.
+    #[strum(to_string = "trained")]
     Trained,
     /// The device or the process had no memory left.
+    #[strum(to_string = "ran out of memory: {0}")]
     OutOfMemory(String),
     /// The step failed in another way.
+    #[strum(to_string = "failed: {0}")]
     Failed(String),
     /// A signal ended the process.
+    #[strum(to_string = "was killed by signal {0}")]
     Killed(i32),
     /// The process ended itself with this status.
+    #[strum(to_string = "ended with status {0}")]
     Exited(i32),
     /// The process took longer than these seconds.
+    #[strum(to_string = "took longer than {0} s")]
     TimedOut(u64),
     /// The user interrupted it.
+    #[strum(to_string = "was interrupted")]
     Interrupted,
 }
 
@@ -227,20 +198,6 @@ impl Outcome {
     /// Whether the process was ended before it could show anything.
     pub fn is_cut_short(&self) -> bool {
         matches!(self, Self::TimedOut(_) | Self::Interrupted)
-    }
-}
-
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Trained => write!(f, "trained"),
-            Self::OutOfMemory(what) => write!(f, "ran out of memory: {what}"),
-            Self::Failed(what) => write!(f, "failed: {what}"),
-            Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
-            Self::Exited(status) => write!(f, "ended with status {status}"),
-            Self::TimedOut(seconds) => write!(f, "took longer than {seconds} s"),
-            Self::Interrupted => write!(f, "was interrupted"),
-        }
     }
 }
 

@@ -35,50 +35,37 @@ pub enum AnyModel {
     Weights(Weights),
 }
 
+/// Evaluates an expression with the model, whatever its type.
+macro_rules! of_model {
+    ($any:expr, $model:ident => $value:expr) => {
+        match $any {
+            AnyModel::Published($model) => $value,
+            AnyModel::TinyModel($model) => $value,
+            AnyModel::ConfigModel($model) => $value,
+            AnyModel::Weights($model) => $value,
+        }
+    };
+}
+
 impl Model for AnyModel {
     fn name(&self) -> &str {
-        match self {
-            Self::Published(variant) => variant.name(),
-            Self::TinyModel(network) => network.name(),
-            Self::ConfigModel(network) => network.name(),
-            Self::Weights(weights) => weights.name(),
-        }
+        of_model!(self, model => model.name())
     }
 
     fn recipe(&self) -> Recipe {
-        match self {
-            Self::Published(variant) => variant.recipe(),
-            Self::TinyModel(network) => network.recipe(),
-            Self::ConfigModel(network) => network.recipe(),
-            Self::Weights(weights) => weights.recipe(),
-        }
+        of_model!(self, model => model.recipe())
     }
 
     fn file(&self) -> Option<&'static str> {
-        match self {
-            Self::Published(variant) => Model::file(&**variant),
-            Self::TinyModel(network) => network.file(),
-            Self::ConfigModel(network) => network.file(),
-            Self::Weights(weights) => weights.file(),
-        }
+        of_model!(self, model => model.file())
     }
 
     fn published(&self) -> Option<&'static str> {
-        match self {
-            Self::Published(variant) => variant.published(),
-            Self::TinyModel(network) => network.published(),
-            Self::ConfigModel(network) => network.published(),
-            Self::Weights(weights) => weights.published(),
-        }
+        of_model!(self, model => model.published())
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
-        match self {
-            Self::Published(variant) => variant.check(job),
-            Self::TinyModel(network) => network.check(job),
-            Self::ConfigModel(network) => network.check(job),
-            Self::Weights(weights) => weights.check(job),
-        }
+        of_model!(self, model => model.check(job))
     }
 
     fn train<W: Observer>(
@@ -88,12 +75,7 @@ impl Model for AnyModel {
         steps: usize,
         observer: &mut W,
     ) -> Result<(), W::Stop> {
-        match self {
-            Self::Published(variant) => variant.train(job, device, steps, observer),
-            Self::TinyModel(network) => network.train(job, device, steps, observer),
-            Self::ConfigModel(network) => network.train(job, device, steps, observer),
-            Self::Weights(weights) => weights.train(job, device, steps, observer),
-        }
+        of_model!(self, model => model.train(job, device, steps, observer))
     }
 }
 

@@ -25,7 +25,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-pub use cells::{Cell, Column, Table, column};
+pub use cells::{Cell, Column, Table, TableBuilder, column};
 use clap::ValueEnum;
 pub use estimate::WithLayers;
 use serde::{Deserialize, Serialize};

@@ -9,20 +9,9 @@ use strum::{Display, EnumString, VariantNames};
 use crate::resolve::Card;
 
 /// A published table.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    JsonSchema,
-    Serialize,
-    Deserialize,
-    Display,
-    EnumString,
-    VariantNames,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Preset {
     /// Lambda, "Choosing the Best GPU for Deep Learning in 2020".

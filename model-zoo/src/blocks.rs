@@ -12,6 +12,7 @@ pub(crate) mod weight_norm;
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::{log_sigmoid, log_softmax};
@@ -128,6 +129,13 @@ fn interpolation(from: usize, to: usize) -> TensorData {
         matrix[row * from + (first + 1).min(from - 1)] += weight;
     }
     TensorData::new(matrix, [to, from])
+}
+
+/// The mean cross-entropy of `scores: [rows, classes]` against `targets: [rows]`.
+pub(crate) fn cross_entropy(scores: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
+    CrossEntropyLossConfig::new()
+        .init(&scores.device())
+        .forward(scores, targets)
 }
 
 /// The mean cross-entropy of `scores: [batch, classes, height, width]` against `labels: [batch,

@@ -1,9 +1,9 @@
 //! The training step of image classifiers.
 
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
+use crate::blocks::cross_entropy;
 use crate::{Job, Observer, supervised};
 
 /// Trains `network` with the cross-entropy of the scores `[batch, classes]` that `forward`
@@ -39,11 +39,4 @@ pub(crate) fn labelled_images(job: &Job, device: &Device) -> (Tensor<4>, Tensor<
         Tensor::random(shape, Distribution::Default, device),
         Tensor::zeros([job.batch], device),
     )
-}
-
-/// The mean cross-entropy of `scores: [batch, classes]` against `labels: [batch]`.
-pub(crate) fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
-    CrossEntropyLossConfig::new()
-        .init(&scores.device())
-        .forward(scores, labels)
 }

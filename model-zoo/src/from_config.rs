@@ -99,22 +99,28 @@ macro_rules! from_config {
                     }),
                 }
             }
+        }
 
-            fn model_type(&self) -> &'static str {
-                match self {
-                    $(Self::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
-                }
+        impl Model for ConfigModel {
+            fn name(&self) -> &str {
+                &self.name
             }
 
             fn recipe(&self) -> Recipe {
-                match self {
-                    $(Self::$network(network) => network.recipe(),)+
+                match &self.kind {
+                    $(Kind::$network(network) => network.recipe(),)+
                 }
             }
 
+            fn file(&self) -> Option<&'static str> {
+                Some(match self.kind {
+                    $(Kind::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
+                })
+            }
+
             fn check(&self, job: &Job) -> Result<(), Error> {
-                match self {
-                    $(Self::$network(network) => network.check(job),)+
+                match &self.kind {
+                    $(Kind::$network(network) => network.check(job),)+
                 }
             }
 
@@ -125,8 +131,8 @@ macro_rules! from_config {
                 steps: usize,
                 observer: &mut O,
             ) -> Result<(), O::Stop> {
-                match self {
-                    $(Self::$network(network) => network.train(job, device, steps, observer),)+
+                match &self.kind {
+                    $(Kind::$network(network) => network.train(job, device, steps, observer),)+
                 }
             }
         }
@@ -170,34 +176,6 @@ impl ConfigModel {
             name: name.into(),
             kind: Kind::read(&Fields::parse(config)?)?,
         })
-    }
-}
-
-impl Model for ConfigModel {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn recipe(&self) -> Recipe {
-        self.kind.recipe()
-    }
-
-    fn file(&self) -> Option<&'static str> {
-        Some(self.kind.model_type())
-    }
-
-    fn check(&self, job: &Job) -> Result<(), Error> {
-        self.kind.check(job)
-    }
-
-    fn train<O: Observer>(
-        &self,
-        job: &Job,
-        device: &Device,
-        steps: usize,
-        observer: &mut O,
-    ) -> Result<(), O::Stop> {
-        self.kind.train(job, device, steps, observer)
     }
 }
 

@@ -6,27 +6,17 @@ use burn::tensor::{Device, FloatDType};
 use serde::{Deserialize, Serialize};
 
 use crate::lora::projections;
-use crate::optimizer::output_layers;
-use crate::trainer::{ParameterPaths, is_below};
-use crate::{Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, Setting};
+use crate::networks::output_layers;
+use crate::trainer::is_below;
+use crate::{
+    Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, Setting, published_tensors,
+};
 
 /// The number formats of a training step.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
     /// Everything in 32 bits.
@@ -199,9 +189,8 @@ impl Job {
             lora: None,
             ..self.clone()
         };
-        let mut paths = ParameterPaths::default();
-        let Ok(()) = model.train(&plain, device, 0, &mut paths);
-        paths.found
+        let seen = published_tensors(model, &plain, device);
+        seen.tensors.into_iter().map(|tensor| tensor.path).collect()
     }
 
     /// Checks that each path in [`Job::freeze`] leads to a parameter; `paths` are those of all

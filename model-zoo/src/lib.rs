@@ -43,6 +43,6 @@ pub use networks::{
 pub use observer::{NoopObserver, Observer, Phase};
 pub use optimizer::OptimizerKind;
 pub use tiny::{TinyModel, find_tiny, tiny_models};
-pub use trainer::{Batch, Trainer, frozen, supervised};
+pub use trainer::{Batch, Trainer, supervised};
 pub use variant::{Counts, Variant};
 pub use weights::{WeightTensor, Weights};

@@ -19,21 +19,9 @@ use crate::{Error, Precision, Setting};
 const ALPHA: f64 = 16.0;
 
 /// The format of the frozen weights beside the adapters.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[derive(strum::Display, strum::EnumString, strum::VariantNames)]
 pub enum BaseFormat {
     /// The number format of the job.
     #[default]

@@ -6,6 +6,10 @@ use crate::{Error, Job, Observer, Variant};
 
 /// One architecture. Every file of the zoo implements it once.
 pub trait Network {
+    /// Regular expressions for the names of its variants' output layers. Those that are
+    /// convolutions or embedding tables are left out: Muon never trains them.
+    const OUTPUT_LAYERS: &'static [&'static str] = &[];
+
     /// Its published variants. `file` is their [`Variant::file`].
     fn variants(file: &'static str) -> Vec<Variant>;
 
@@ -77,6 +81,14 @@ macro_rules! zoo {
             match variant.file {
                 $(stringify!($file) => <$file::$network as Network>::frozen_paths(variant),)+
                 other => unreachable!("no file of the zoo is called {other}"),
+            }
+        }
+
+        /// [`Network::OUTPUT_LAYERS`] of the networks in the file called `file`.
+        pub(crate) fn output_layers(file: &str) -> &'static [&'static str] {
+            match file {
+                $(stringify!($file) => <$file::$network as Network>::OUTPUT_LAYERS,)+
+                _ => &[],
             }
         }
 

@@ -9,21 +9,10 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// An optimizer of burn-optim. It is displayed and parsed in lower case, as `adamw`.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum OptimizerKind {
     /// Stochastic gradient descent, no state.
@@ -76,27 +65,6 @@ impl OptimizerKind {
                 None,
             ),
         }
-    }
-}
-
-/// Regular expressions for the names of the output layers of the networks in the zoo's file called
-/// `file`. Those that are convolutions or embedding tables are left out: Muon never trains them.
-pub(crate) fn output_layers(file: &str) -> &'static [&'static str] {
-    match file {
-        "alexnet" | "vgg" => &["fc3"],
-        "bert" => &["classifier", "next_sentence"],
-        "conv_s2s" => &["scores"],
-        "efficientnet" | "mobilenet_v2" | "nasnet" => &["classifier"],
-        "infersent" => &[r"classifier\.2"],
-        "llama" | "vit" => &["head"],
-        "mask_rcnn" => &["cls_score", "bbox_pred"],
-        "mt_dnn" => &["classifier", "pooled"],
-        "resnet" => &["fc"],
-        "stylegan" => &["dense1"],
-        "tagger" => &["tags", "transitions"],
-        // The tables of words are the output layer too, and so is what belongs to them.
-        "transformer_xl" => &["words"],
-        _ => &[],
     }
 }
 
@@ -160,7 +128,7 @@ mod tests {
     use strum::VariantNames;
 
     use super::*;
-    use crate::{Request, supervised, test_support};
+    use crate::{Request, networks, supervised, test_support};
 
     #[derive(Module, Debug)]
     struct SmallNetwork {
@@ -227,7 +195,7 @@ mod tests {
         let mut unseen = seen.clone();
         for variant in crate::variants() {
             let job = Request::default().resolve(&variant).unwrap();
-            assert_eq!(job.output_layers, output_layers(variant.file));
+            assert_eq!(job.output_layers, networks::output_layers(variant.file));
             let paths = job.parameter_paths(&variant, &device);
             for &layer in job.output_layers {
                 let group = output_group(&[layer]).unwrap();

@@ -39,177 +39,39 @@ const NO_SIZES: Input = Input {
     vocab: None,
 };
 
-/// All tiny networks.
-const TABLE: &[Entry] = &[
-    Entry {
-        name: "transformer-mini",
-        of: "transformer-base",
-        batch: 2,
-        input: Input {
-            seq: Some(5),
-            src_seq: Some(7),
-            vocab: Some(40),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "convs2s-mini",
-        of: "convs2s-en-de",
-        batch: 2,
-        input: Input {
-            seq: Some(5),
-            src_seq: Some(7),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "awd-lstm-mini",
-        of: "awd-lstm-ptb",
-        batch: 3,
-        input: Input {
-            seq: Some(5),
-            vocab: Some(30),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "elmo-mini",
-        of: "elmo-bilm",
-        batch: 3,
-        input: Input {
-            seq: Some(5),
-            vocab: Some(30),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "infersent-mini",
-        of: "infersent",
-        batch: 3,
-        input: Input {
-            seq: Some(4),
-            classes: Some(3),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "transformer-xl-mini",
-        of: "transformer-xl-base",
-        batch: 3,
-        input: Input {
-            seq: Some(5),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "xlm-mini",
-        of: "xlm-mt-en-fr",
-        batch: 2,
-        input: Input {
-            seq: Some(8),
-            vocab: Some(40),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "mt-dnn-mini",
-        of: "mt-dnn-large",
-        batch: 2,
-        input: Input {
-            seq: Some(8),
-            vocab: Some(50),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "vgg-mini",
-        of: "vgg-16",
-        batch: 4,
-        input: Input {
-            image: Some([32, 32]),
-            classes: Some(10),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "alexnet-mini",
-        of: "alexnet",
-        batch: 4,
-        input: Input {
-            image: Some([64, 64]),
-            classes: Some(10),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "unet-mini",
-        of: "unet",
-        batch: 2,
-        input: Input {
-            image: Some([188, 188]),
-            classes: Some(2),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "deeplabv3-mini",
-        of: "deeplabv3-r50",
-        batch: 2,
-        input: Input {
-            image: Some([32, 32]),
-            classes: Some(5),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "yolov3-mini",
-        of: "yolov3",
-        batch: 2,
-        input: Input {
-            image: Some([64, 96]),
-            classes: Some(3),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "pix2pixhd-mini",
-        of: "pix2pixhd",
-        batch: 1,
-        input: Input {
-            image: Some([64, 128]),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "nasnet-mini",
-        of: "nasnet-a-large",
-        batch: 4,
-        input: Input {
-            image: Some([67, 67]),
-            classes: Some(10),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "mask-rcnn-mini",
-        of: "mask-rcnn-r50-fpn",
-        batch: 2,
-        input: Input {
-            image: Some([64, 96]),
-            classes: Some(3),
-            ..NO_SIZES
-        },
-    },
-    Entry {
-        name: "stylegan-mini",
-        of: "stylegan",
-        batch: 4,
-        input: Input {
-            image: Some([32, 32]),
-            ..NO_SIZES
-        },
-    },
-];
+macro_rules! table {
+    ($($name:literal of $of:literal, batch $batch:literal: $($size:ident $value:expr),+;)+) => {
+        /// All tiny networks.
+        const TABLE: &[Entry] = &[
+            $(Entry {
+                name: $name,
+                of: $of,
+                batch: $batch,
+                input: Input { $($size: Some($value),)+ ..NO_SIZES },
+            },)+
+        ];
+    };
+}
+
+table! {
+    "transformer-mini" of "transformer-base", batch 2: seq 5, src_seq 7, vocab 40;
+    "convs2s-mini" of "convs2s-en-de", batch 2: seq 5, src_seq 7;
+    "awd-lstm-mini" of "awd-lstm-ptb", batch 3: seq 5, vocab 30;
+    "elmo-mini" of "elmo-bilm", batch 3: seq 5, vocab 30;
+    "infersent-mini" of "infersent", batch 3: seq 4, classes 3;
+    "transformer-xl-mini" of "transformer-xl-base", batch 3: seq 5;
+    "xlm-mini" of "xlm-mt-en-fr", batch 2: seq 8, vocab 40;
+    "mt-dnn-mini" of "mt-dnn-large", batch 2: seq 8, vocab 50;
+    "vgg-mini" of "vgg-16", batch 4: image [32, 32], classes 10;
+    "alexnet-mini" of "alexnet", batch 4: image [64, 64], classes 10;
+    "unet-mini" of "unet", batch 2: image [188, 188], classes 2;
+    "deeplabv3-mini" of "deeplabv3-r50", batch 2: image [32, 32], classes 5;
+    "yolov3-mini" of "yolov3", batch 2: image [64, 96], classes 3;
+    "pix2pixhd-mini" of "pix2pixhd", batch 1: image [64, 128];
+    "nasnet-mini" of "nasnet-a-large", batch 4: image [67, 67], classes 10;
+    "mask-rcnn-mini" of "mask-rcnn-r50-fpn", batch 2: image [64, 96], classes 3;
+    "stylegan-mini" of "stylegan", batch 4: image [32, 32];
+}
 
 impl Entry {
     fn model(&self) -> TinyModel {

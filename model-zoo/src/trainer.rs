@@ -1,14 +1,12 @@
 //! A module under its optimizer, and the training loop that most networks share.
 
-use std::convert::Infallible;
-
-use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
+use burn::module::{Module, ParamGroup};
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
 use crate::mixed::Master;
-use crate::{Job, Observer, Phase, Precision};
+use crate::{Job, Observer, Phase, Precision, PublishedTensors};
 
 /// It has no effect on memory. It is small, so that the losses of a short test stay finite.
 const LEARNING_RATE: f64 = 1e-3;
@@ -181,18 +179,18 @@ fn below(name: &str, prefixes: &[String]) -> Vec<String> {
 
 /// `module` with the parameters below any of `prefixes` frozen: they get no gradient and no
 /// optimizer state. The empty prefix freezes all parameters.
-pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
+pub(crate) fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
     if prefixes.is_empty() {
         return module;
     }
     if prefixes.iter().any(String::is_empty) {
         return module.no_grad();
     }
-    let mut paths = ParameterPaths::default();
-    paths.module("", &module);
-    let mut frozen = paths.found;
-    frozen.retain(|path| prefixes.iter().any(|prefix| is_below(path, prefix)));
-    module.set_require_grad_group(ParamGroup::from_paths(frozen), false)
+    let mut seen = PublishedTensors::default();
+    seen.module("", &module);
+    let paths = seen.tensors.into_iter().map(|tensor| tensor.path);
+    let frozen = paths.filter(|path| prefixes.iter().any(|prefix| is_below(path, prefix)));
+    module.set_require_grad_group(ParamGroup::from_paths(frozen.collect::<Vec<_>>()), false)
 }
 
 /// Whether `path` is `prefix`, or that of a parameter below it; every path is below the empty
@@ -200,52 +198,6 @@ pub fn frozen<M: Module>(module: M, prefixes: &[String]) -> M {
 pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     let rest = path.strip_prefix(prefix);
     rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
-}
-
-/// Collects the paths of the parameters of the modules that a step reports; it creates none of
-/// these parameters.
-#[derive(Debug, Default)]
-pub(crate) struct ParameterPaths {
-    /// The paths, in the order of the module tree.
-    pub found: Vec<String>,
-    /// The names of the modules around the next parameter.
-    path: Vec<String>,
-}
-
-impl Observer for ParameterPaths {
-    type Stop = Infallible;
-
-    fn module<M: Module>(&mut self, name: &str, module: &M) {
-        self.path = match name {
-            "" => Vec::new(),
-            name => vec![name.into()],
-        };
-        module.visit(self);
-    }
-
-    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
-
-    fn loss(&mut self, _loss: &Tensor<1>) {}
-
-    fn end(&mut self, _phase: Phase) -> Result<(), Infallible> {
-        Ok(())
-    }
-}
-
-impl ModuleVisitor for ParameterPaths {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.into());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
-        self.found.push(self.path.join("."));
-    }
 }
 
 /// `module` with the parameters whose paths match any of `patterns` frozen, and with the

@@ -8,6 +8,7 @@ use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 
+use crate::trainer::is_below;
 use crate::{Error, Input, Job, Model, Observer, OptimizerKind, Phase, Recipe, Trainer};
 
 /// A tensor of a weights file.
@@ -43,11 +44,8 @@ impl WeightTensor {
         self.shape.len() == 2 && PARTS.iter().any(|part| self.name.contains(part))
     }
 
-    fn is_below(&self, prefixes: &[String]) -> bool {
-        prefixes.iter().any(|prefix| {
-            let rest = self.name.strip_prefix(prefix.as_str());
-            rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
-        })
+    fn is_below_any(&self, prefixes: &[String]) -> bool {
+        prefixes.iter().any(|prefix| is_below(&self.name, prefix))
     }
 }
 
@@ -85,7 +83,7 @@ impl Weights {
             let traits = (
                 tensor.is_buffer(),
                 tensor.is_table(),
-                tensor.is_below(freeze),
+                tensor.is_below_any(freeze),
             );
             match places.entry((&tensor.shape, traits)) {
                 Entry::Occupied(place) => kinds[*place.get()].1 += 1,
@@ -187,7 +185,7 @@ impl Tensors {
     }
 
     fn push(&mut self, tensor: &WeightTensor, job: &Job, device: &Device) {
-        let frozen = tensor.is_below(&job.freeze);
+        let frozen = tensor.is_below_any(&job.freeze);
         if tensor.is_buffer() {
             let running_mean = zeros(two(&tensor.shape), true, device);
             return self.statistics.push(Statistic { running_mean });

@@ -48,9 +48,4 @@ impl CardSpec {
             shaders: None,
         }
     }
-
-    /// Memory that the pools may reserve on the card; `None` if unlimited.
-    pub fn available(&self) -> Option<Bytes> {
-        self.total.map(|total| total.saturating_sub(self.overhead))
-    }
 }

@@ -161,7 +161,8 @@ impl DeviceSpec {
 
     /// Memory that the pools may reserve on the card; `None` if unlimited.
     pub fn available(&self) -> Option<Bytes> {
-        self.card.available()
+        let total = self.card.total?;
+        Some(total.saturating_sub(self.card.overhead))
     }
 
     /// The most bytes of shared memory that a block may opt in to, on CUDA.

@@ -47,12 +47,6 @@ impl CardMemory for MemoryWithoutPools {
         Ok(None)
     }
 
-    fn write(&mut self, _stream: StreamId) {}
-
-    fn read(&mut self, _bytes: &[u64], _stream: StreamId) -> Result<(), IoError> {
-        Ok(())
-    }
-
     fn flush(&mut self, _stream: StreamId) {}
 
     fn cleanup(&mut self, _stream: StreamId) {}

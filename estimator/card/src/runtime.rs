@@ -26,22 +26,10 @@ use crate::storage::MemoryBudget;
 
 /// The runtime through which burn drives the card: it decides layout, alignment,
 /// pages, and what happens when the card is full.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::EnumIter,
-    strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString, strum::EnumIter, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Runtime {
     /// CubeCL's CUDA runtime.

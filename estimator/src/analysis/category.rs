@@ -12,21 +12,10 @@ use crate::Phase;
 use crate::record::{BufferId, Event, Recording, Role};
 
 /// The purpose of a buffer.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumIter,
-    strum::EnumCount,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display, strum::EnumIter)]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
     /// Weights, trained and frozen.
@@ -43,6 +32,17 @@ pub enum Category {
     Inputs,
     /// Running statistics, and noise that is drawn once.
     Buffers,
+}
+
+impl From<Role> for Category {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Parameter(_) => Self::Parameters,
+            Role::Buffer(_) => Self::Buffers,
+            Role::Gradient(_) => Self::Gradients,
+            Role::Input => Self::Inputs,
+        }
+    }
 }
 
 /// Bytes by category.
@@ -157,16 +157,10 @@ impl Categories {
         }
         for (mark, said) in recording.marks.iter().zip(&mut at) {
             for (buffer, role) in &mark.roles {
-                let category = match role {
-                    Role::Parameter(_) => Category::Parameters,
-                    Role::Buffer(_) => Category::Buffers,
-                    Role::Gradient(_) => Category::Gradients,
-                    Role::Input => Category::Inputs,
-                };
                 // A parameter stays one, whatever else the program reports the same buffer as.
                 match said.get_mut(buffer) {
                     Some(Category::Parameters) | None => {}
-                    Some(known) => *known = category,
+                    Some(known) => *known = Category::from(*role),
                 }
             }
         }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::category::{Breakdown, Categories};
 use super::lifetimes::Lifetimes;
 use crate::Bytes;
 use crate::Phase;
@@ -75,23 +74,6 @@ impl Timeline {
             live,
             mark: mark.min(recording.marks.len().saturating_sub(1)),
         })
-    }
-
-    /// The bytes in use right after the event at `position`, by category.
-    pub fn breakdown(
-        &self,
-        recording: &Recording,
-        lifetimes: &Lifetimes,
-        categories: &Categories,
-        position: usize,
-    ) -> Breakdown {
-        let mut breakdown = Breakdown::default();
-        for (buffer, life) in lifetimes.iter() {
-            if life.covers(position) {
-                breakdown[categories.get(buffer, position)] += recording.buffer(buffer).bytes;
-            }
-        }
-        breakdown
     }
 
     /// The buffers in use right after the event at `position`, largest first.

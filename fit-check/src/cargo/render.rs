@@ -2,58 +2,57 @@
 
 use std::fmt::Write;
 
-use estimator::{Bytes, Outcome, Runtime};
+use estimator::{Outcome, Runtime};
 
 use super::report::{HeldBuffers, ProgramReport};
 use crate::job_info::Burn;
-use crate::output::estimate::{NamedCell, verdict_table};
-use crate::output::job_lines::verdict_line;
+use crate::output::estimate::{Figure, verdicts_and_figures, with_verdicts};
 use crate::output::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
-use crate::output::{Report, Table, column};
+use crate::output::{Report, Table};
 
 impl ProgramReport {
-    fn figures(&self) -> Vec<(&'static str, Bytes, String)> {
+    fn figures(&self) -> Vec<Figure> {
         let peak = &self.peak;
         let kernel = peak.kernel.as_ref();
         let at = kernel.map_or(String::new(), |kernel| format!(": kernel {kernel}"));
         let mut figures = vec![
-            (
+            Figure::new(
                 "required",
                 peak.required_bytes,
-                "the least memory with which these calls complete".into(),
+                "the least memory with which these calls complete",
             ),
-            (
+            Figure::new(
                 "reserved",
                 peak.reserved_bytes,
-                "held by burn's pools where there is room".into(),
+                "held by burn's pools where there is room",
             ),
-            ("live", peak.live_bytes, format!("in use at the peak{at}")),
+            Figure::new("live", peak.live_bytes, format!("in use at the peak{at}")),
         ];
         if let Some(steps) = self
             .steps
             .filter(|steps| steps.live_bytes != peak.live_bytes)
         {
-            figures.push((
+            figures.push(Figure::new(
                 "in a step",
                 steps.live_bytes,
-                "in use at the peak of the last steps; the most was before them".into(),
+                "in use at the peak of the last steps; the most was before them",
             ));
         }
         figures
     }
 
-    /// The program and its figures.
-    fn cells(&self) -> Vec<NamedCell> {
-        let peak = &self.peak;
-        let in_a_step = self.steps.map(|steps| steps.live_bytes);
-        vec![
-            ("program", "program", self.program.clone().into()),
-            ("runtime", "runtime", self.runtime.to_string().into()),
-            ("required", "required_bytes", peak.required_bytes.into()),
-            ("reserved", "reserved_bytes", peak.reserved_bytes.into()),
-            ("live", "live_bytes", peak.live_bytes.into()),
-            ("live in a step", "step_live_bytes", in_a_step.into()),
-        ]
+    /// The program and its figures, in one row.
+    fn program_table(&self) -> Table {
+        Table::of("", std::slice::from_ref(self))
+            .column("program", |r| &r.program)
+            .column("runtime", |r| r.runtime.to_string())
+            .column_as("required", "required_bytes", |r| r.peak.required_bytes)
+            .column_as("reserved", "reserved_bytes", |r| r.peak.reserved_bytes)
+            .column_as("live", "live_bytes", |r| r.peak.live_bytes)
+            .column_as("live in a step", "step_live_bytes", |r| {
+                r.steps.map(|steps| steps.live_bytes)
+            })
+            .build()
     }
 
     /// How far the recording goes, and what it cannot tell.
@@ -100,44 +99,20 @@ impl ProgramReport {
 }
 
 fn held_table(held: &[HeldBuffers]) -> Table {
-    let rows = held.iter().map(|held| {
-        vec![
-            held.bytes.into(),
-            held.count.into(),
-            held.each_bytes.into(),
-            held.written_by.clone().into(),
-        ]
-    });
-    Table {
-        title: "In use at the peak".into(),
-        columns: vec![
-            column("in use", "live_bytes"),
-            column("buffers", "buffers"),
-            column("each", "each_bytes"),
-            column("first written by", "first_written_by"),
-        ],
-        rows: rows.collect(),
-    }
+    Table::of("In use at the peak", held)
+        .column_as("in use", "live_bytes", |held| held.bytes)
+        .column("buffers", |held| held.count)
+        .column_as("each", "each_bytes", |held| held.each_bytes)
+        .column_as("first written by", "first_written_by", |held| {
+            held.written_by.as_ref()
+        })
+        .build()
 }
 
 impl Report for ProgramReport {
     fn terminal(&self) -> String {
         let mut page = format!("{}\n\n", styled(TITLE, &self.program));
-        for verdict in &self.cards {
-            let _ = writeln!(page, "  {}", verdict_line(verdict));
-        }
-        if !self.cards.is_empty() {
-            page.push('\n');
-        }
-        for (index, (name, bytes, meaning)) in self.figures().into_iter().enumerate() {
-            let amount = format!("{name:<9} {:>10}", bytes.to_string());
-            let amount = match index {
-                0 => styled(TITLE, amount),
-                _ => amount,
-            };
-            let _ = writeln!(page, "  {amount}  {meaning}");
-        }
-        page.push('\n');
+        page += &verdicts_and_figures(&self.cards, &self.figures());
         page += &columns(&held_table(&self.held));
         let _ = writeln!(
             page,
@@ -149,7 +124,7 @@ impl Report for ProgramReport {
 
     fn tables(&self) -> Vec<Table> {
         let mut tables = vec![
-            verdict_table(self.cells(), &self.cards),
+            with_verdicts(self.program_table(), &self.cards),
             held_table(&self.held),
         ];
         tables.retain(|table| !table.rows.is_empty());

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
 use estimator::{
-    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes, kernel_name,
-    replay,
+    Analysis, Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes,
+    kernel_name, replay,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -87,7 +87,8 @@ impl ProgramReport {
         let recording = run_report.recording;
         let bytes = |buffer| recording.buffer(buffer).bytes;
         let reserved = replay(device, &recording, bytes).reserved;
-        let timeline = Timeline::of(&recording);
+        let analysis = Analysis::of(&recording);
+        let timeline = &analysis.timeline;
         let position = timeline.peak(&recording).map_or(0, |peak| peak.position);
         let steps = run_report.steps.first().map(|step| Steps {
             count: run_report.steps.len(),
@@ -120,7 +121,7 @@ impl ProgramReport {
                 live_bytes: timeline.most(),
                 reserved_bytes: reserved,
                 required_bytes: required,
-                kernel: next_kernel(&recording, position),
+                kernel: analysis.active_op(&recording, position).kernel,
             },
             held: held(&recording, position),
             cards: cards
@@ -140,14 +141,6 @@ fn launches(events: &[Event]) -> usize {
         .iter()
         .filter(|event| matches!(event, Event::Launch(_)));
     launches.count()
-}
-
-fn next_kernel(recording: &Recording, position: usize) -> Option<String> {
-    let mut events = recording.events.iter().skip(position);
-    events.find_map(|event| match event {
-        Event::Launch(launch) => Some(kernel_name(recording.kernel(*launch))),
-        _ => None,
-    })
 }
 
 /// Whether the recorded calls complete on `card`.

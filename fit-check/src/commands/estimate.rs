@@ -95,8 +95,13 @@ fn simulate<M: Model + Sync>(
     if raw.kernels {
         estimator::listen();
     }
+    let layers_unfused = raw.layers && cfg!(feature = "fusion");
+    let advises = raw.advise == Advise::Always;
     let runs_per_card = if raw.every_run { 2 } else { 1 };
-    let steps = 1 + runs_per_card * request.cards.len() as u64;
+    let steps = 1
+        + runs_per_card * request.cards.len() as u64
+        + u64::from(layers_unfused)
+        + u64::from(advises);
     let progress = Progress::new(raw.output.quiet, steps);
     progress.at(&format!(
         "training {} on a simulated card",
@@ -114,7 +119,6 @@ fn simulate<M: Model + Sync>(
     let verdicts = verdicts(raw, request, &program, &estimate, &progress)?;
     let refused = verdicts.iter().position(|verdict| !verdict.fits);
     let trained = advice::trained(&estimate);
-    let layers_unfused = raw.layers && cfg!(feature = "fusion");
     if layers_unfused {
         progress.at("training it without fusion, for the layers");
         // A fused kernel computes several layers at once, so tensors between them belong to no layer.
@@ -129,7 +133,7 @@ fn simulate<M: Model + Sync>(
         kernels: raw.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
-    if raw.advise == Advise::Always {
+    if advises {
         let card = &request.cards[refused.unwrap_or(0)];
         progress.at("trying what would make it fit");
         render(&report, raw.layers).write_if_interrupted(&raw.output)?;

@@ -46,7 +46,8 @@ pub fn answer<M: Model + Sync>(
         return Ok(known.status);
     }
     let searches = if raw.every_run { 2 } else { 1 };
-    let steps = 1 + searches * request.cards.len() as u64;
+    let advises = raw.advise == Advise::Always;
+    let steps = 1 + searches * request.cards.len() as u64 + u64::from(advises);
     let progress = Progress::new(raw.output.quiet, steps);
     progress.at(&format!(
         "training {} on a simulated card",
@@ -82,7 +83,7 @@ pub fn answer<M: Model + Sync>(
         advice: None,
         cards,
     };
-    if raw.advise == Advise::Always {
+    if advises {
         progress.at("trying what would let more samples fit");
         Rendered::report(&report).write_if_interrupted(&raw.output)?;
         let card = &request.cards[empty.unwrap_or(0)];

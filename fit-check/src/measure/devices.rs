@@ -11,21 +11,9 @@ use strum::{IntoEnumIterator, VariantNames};
 use crate::user_error::{UserError, either};
 
 /// A runtime of burn on which this program can measure.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    JsonSchema,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::EnumIter,
-    strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString, strum::EnumIter, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Backend {
     /// Vulkan, Metal or DX12, with kernels in WGSL.
@@ -155,21 +143,7 @@ pub struct DeviceReport {
 }
 
 /// A kind of device. Every answer says on which kind it was measured.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    JsonSchema,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumIter,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum DeviceKind {

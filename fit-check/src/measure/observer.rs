@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 use estimator::pools_of;
 use estimator::record::Pools;
 use estimator::{
-    BufferHandle, Bytes, TensorBuffer, TensorKind, check_written, handle_of, tuner_requests,
-    visit_tensors,
+    Breakdown, BufferHandle, Bytes, Category, TensorBuffer, TensorKind, check_written, handle_of,
+    tuner_requests, visit_gradients, visit_tensors,
 };
 use model_zoo::{Observer, Phase};
 
 use super::sampler::Sampler;
-use super::{Mark, Purpose, Roles, process};
+use super::{Mark, by_category, process};
 use crate::counting_driver::{self, JournalSpan};
 use crate::step::estimator_phase;
 
@@ -31,9 +31,9 @@ pub(super) struct DeviceObserver<F> {
     step: usize,
     /// The buffers of each module, by its name, as the program last reported them. They hold at every mark
     /// until the program reports the module again.
-    modules: HashMap<String, Vec<(TensorBuffer, Purpose)>>,
+    modules: HashMap<String, Vec<(TensorBuffer, Category)>>,
     /// The buffers of gradients and inputs, for the next mark.
-    named: Vec<(TensorBuffer, Purpose)>,
+    named: Vec<(TensorBuffer, Category)>,
     /// The tensors that the program holds at the next mark and would read: the loss, gradients, modules.
     results: Vec<BufferHandle>,
     sampler: Option<Sampler>,
@@ -71,10 +71,10 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
     }
 
     /// Bytes of the buffers that the program named.
-    fn roles(&mut self) -> Roles {
+    fn roles(&mut self) -> Breakdown {
         let of_modules = self.modules.values().flatten().copied();
         let named = of_modules.chain(self.named.drain(..));
-        Roles::of(named.map(|(buffer, purpose)| (buffer, purpose, buffer.bytes)))
+        by_category(named.map(|(buffer, category)| (buffer, category, buffer.bytes)))
     }
 }
 
@@ -86,8 +86,8 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
         let results = &mut self.results;
         visit_tensors(name, module, |tensor| {
             let role = match tensor.kind {
-                TensorKind::Statistic => Purpose::Statistic,
-                TensorKind::Trainable | TensorKind::Frozen => Purpose::Parameter,
+                TensorKind::Statistic => Category::Buffers,
+                TensorKind::Trainable | TensorKind::Frozen => Category::Parameters,
             };
             roles.extend(tensor.handle.iter().map(|handle| (handle.buffer(), role)));
             results.extend(tensor.handle);
@@ -96,33 +96,18 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
     }
 
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
-        struct Walk<'a, F> {
-            observer: &'a mut DeviceObserver<F>,
-            gradients: &'a GradientsParams,
-        }
-        impl<F: FnMut(Mark)> ModuleVisitor for Walk<'_, F> {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                let id: ParamId = param.id;
-                let gradient = self.gradients.get::<D>(id);
-                let handle = gradient.and_then(|gradient| handle_of(&gradient));
-                if let Some(handle) = handle {
-                    self.observer
-                        .named
-                        .push((handle.buffer(), Purpose::Gradient));
-                    self.observer.results.push(handle);
-                }
+        visit_gradients(module, gradients, |_, handle| {
+            if let Some(handle) = handle() {
+                self.named.push((handle.buffer(), Category::Gradients));
+                self.results.push(handle);
             }
-        }
-        module.visit(&mut Walk {
-            observer: self,
-            gradients,
         });
     }
 
     fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
         let handle = handle_of(tensor);
         self.named
-            .extend(handle.map(|handle| (handle.buffer(), Purpose::Input)));
+            .extend(handle.map(|handle| (handle.buffer(), Category::Inputs)));
     }
 
     fn loss(&mut self, loss: &Tensor<1>) {

@@ -1,33 +1,20 @@
 //! The advice in an answer.
 
+use super::Table;
 use super::terminal::{TITLE, columns, styled};
-use super::{Table, column};
 use crate::advice::Advice;
 
 /// The changes that help.
 pub(super) fn table(advice: &Advice) -> Table {
-    let rows = advice.changes.iter().map(|change| {
-        vec![
-            change.what.clone().into(),
-            change.flags.clone().into(),
-            change.batch.into(),
-            change.required_bytes.into(),
-            change.fits.into(),
-            change.max_batch.into(),
-        ]
-    });
-    Table {
-        title: format!("What would help on {}", advice.gpu.name),
-        columns: vec![
-            column("change", "change"),
-            column("type", "flags"),
-            column("batch", "batch"),
-            column("needs", "required_bytes"),
-            column("fits", "fits"),
-            column("largest batch", "max_batch"),
-        ],
-        rows: rows.collect(),
-    }
+    let title = format!("What would help on {}", advice.gpu.name);
+    Table::of(title, &advice.changes)
+        .column("change", |change| &change.what)
+        .column_as("type", "flags", |change| &change.flags)
+        .column("batch", |change| change.batch)
+        .column_as("needs", "required_bytes", |change| change.required_bytes)
+        .column("fits", |change| change.fits)
+        .column_as("largest batch", "max_batch", |change| change.max_batch)
+        .build()
 }
 
 /// The end of a page: `advice`, or how to ask for it if it `is_offered`.

@@ -38,6 +38,55 @@ pub fn column(
     }
 }
 
+impl Table {
+    /// Begins a table called `title` with a row for each of `items`.
+    pub fn of<T>(title: impl Into<String>, items: &[T]) -> TableBuilder<'_, T> {
+        let table = Self {
+            title: title.into(),
+            columns: Vec::new(),
+            rows: vec![Vec::new(); items.len()],
+        };
+        TableBuilder { items, table }
+    }
+}
+
+/// A table with a row for each of `items`, built column by column.
+pub struct TableBuilder<'a, T> {
+    items: &'a [T],
+    table: Table,
+}
+
+impl<'a, T> TableBuilder<'a, T> {
+    /// Adds a column that is called `name` in CSV too; `cell` makes the cell of an item.
+    pub fn column<C: Into<Cell>>(
+        self,
+        name: impl Into<Cow<'static, str>>,
+        cell: impl Fn(&'a T) -> C,
+    ) -> Self {
+        let name = name.into();
+        self.column_as(name.clone(), name, cell)
+    }
+
+    /// Adds a column with these names, which [`column()`] explains; `cell` makes the cell of an item.
+    pub fn column_as<C: Into<Cell>>(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        csv_name: impl Into<Cow<'static, str>>,
+        cell: impl Fn(&'a T) -> C,
+    ) -> Self {
+        self.table.columns.push(column(name, csv_name));
+        for (row, item) in self.table.rows.iter_mut().zip(self.items) {
+            row.push(cell(item).into());
+        }
+        self
+    }
+
+    /// The table.
+    pub fn build(self) -> Table {
+        self.table
+    }
+}
+
 /// A value in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
@@ -98,39 +147,23 @@ impl Cell {
     }
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.into())
-    }
+/// Each of these types becomes cells of one kind.
+macro_rules! impl_from {
+    ($($type:ty => $kind:ident),*) => {$(
+        impl From<$type> for Cell {
+            fn from(value: $type) -> Self {
+                Self::$kind(value.into())
+            }
+        }
+    )*};
 }
 
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Cell {
-    fn from(count: u64) -> Self {
-        Self::Count(count)
-    }
-}
+impl_from!(&str => Text, &String => Text, String => Text);
+impl_from!(u64 => Count, Bytes => Bytes, bool => Flag);
 
 impl From<usize> for Cell {
     fn from(count: usize) -> Self {
         Self::Count(count as u64)
-    }
-}
-
-impl From<Bytes> for Cell {
-    fn from(bytes: Bytes) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl From<bool> for Cell {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
     }
 }
 

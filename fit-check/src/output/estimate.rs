@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use estimator::{Breakdown, Bytes, Category, Choice, LayerMemory};
+use serde::Serialize;
 use strum::IntoEnumIterator;
 
 use super::advice;
 use super::job_lines::{assumptions, headline, verdict_line};
 use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled};
-use super::{Cell, Report, Table, column};
+use super::{Cell, Report, Table};
 use crate::report::{EstimateReport, Verdict};
 
 fn breakdown(at_peak: &Breakdown) -> String {
@@ -42,29 +43,56 @@ pub(crate) struct Figure {
     pub meaning: String,
 }
 
+impl Figure {
+    /// A figure with this name, amount and meaning.
+    pub fn new(name: &'static str, bytes: Bytes, meaning: impl Into<String>) -> Self {
+        Self {
+            name,
+            bytes,
+            meaning: meaning.into(),
+        }
+    }
+}
+
+/// `verdicts` and `figures` as the lines with which a page begins. The first figure stands out.
+pub(crate) fn verdicts_and_figures(verdicts: &[Verdict], figures: &[Figure]) -> String {
+    let mut lines = String::new();
+    for verdict in verdicts {
+        let _ = writeln!(lines, "  {}", verdict_line(verdict));
+    }
+    if !verdicts.is_empty() {
+        lines.push('\n');
+    }
+    for (index, figure) in figures.iter().enumerate() {
+        let amount = format!("{:<9} {:>10}", figure.name, figure.bytes.to_string());
+        let amount = match index {
+            0 => styled(TITLE, amount),
+            _ => amount,
+        };
+        let _ = writeln!(lines, "  {amount}  {}", figure.meaning);
+    }
+    lines.push('\n');
+    lines
+}
+
 /// The figures of `report`, the most important one first.
 pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
     let peak = &report.peak;
-    let figure = |name, bytes, meaning: String| Figure {
-        name,
-        bytes,
-        meaning,
-    };
     let mut figures = vec![
-        figure(
+        Figure::new(
             "required",
             peak.required_bytes,
-            "the least memory with which the step completes".into(),
+            "the least memory with which the step completes",
         ),
-        figure(
+        Figure::new(
             "reserved",
             peak.reserved_bytes,
-            "held by burn's pools where there is room".into(),
+            "held by burn's pools where there is room",
         ),
     ];
     if report.overhead_bytes.0 > 0 {
         let overhead = report.overhead_bytes;
-        figures.push(figure(
+        figures.push(Figure::new(
             "device",
             peak.device_bytes,
             format!("the whole device then: with {overhead} for the process"),
@@ -77,15 +105,15 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
         }
     }
     if let Some(first) = &report.first_run {
-        figures.push(figure(
+        figures.push(Figure::new(
             "first run",
             first.reserved_bytes,
-            "reserved in the first run, where kernels are tuned, with room for it".into(),
+            "reserved in the first run, where kernels are tuned, with room for it",
         ));
     }
-    figures.push(figure("live", peak.live_bytes, live));
+    figures.push(Figure::new("live", peak.live_bytes, live));
     if let Some(range) = &report.range {
-        figures.push(figure(
+        figures.push(Figure::new(
             "from",
             range.least_bytes,
             format!(
@@ -101,22 +129,7 @@ impl EstimateReport {
     /// The page; with `layers`, it has the table of layers.
     fn full_page(&self, layers: bool) -> String {
         let mut page = format!("{}\n\n", headline(&self.asked));
-        let verdicts = self.verdicts();
-        for verdict in verdicts {
-            let _ = writeln!(page, "  {}", verdict_line(verdict));
-        }
-        if !verdicts.is_empty() {
-            page.push('\n');
-        }
-        for (index, figure) in figures(self).iter().enumerate() {
-            let amount = format!("{:<9} {:>10}", figure.name, figure.bytes.to_string());
-            let amount = match index {
-                0 => styled(TITLE, amount),
-                _ => amount,
-            };
-            let _ = writeln!(page, "  {amount}  {}", figure.meaning);
-        }
-        page.push('\n');
+        page += &verdicts_and_figures(self.verdicts(), &figures(self));
         page += &breakdown(&self.at_peak);
         let parameters = &self.parameters;
         let _ = write!(
@@ -153,63 +166,31 @@ impl EstimateReport {
 }
 
 fn layer_table(layers: &[LayerMemory]) -> Table {
-    let rows = layers.iter().map(|layer| {
-        vec![
-            layer.path.clone().into(),
-            layer.kind.clone().into(),
-            layer.parameter_bytes.into(),
-            layer.activation_bytes.into(),
-            layer.gradient_bytes.into(),
-            layer.optimizer_bytes.into(),
-        ]
-    });
-    Table {
-        title: "Layers".into(),
-        columns: vec![
-            column("layer", "layer"),
-            column("kind", "kind"),
-            column("parameters", "parameters_bytes"),
-            column("activations", "activations_bytes"),
-            column("gradients", "gradients_bytes"),
-            column("optimizer", "optimizer_bytes"),
-        ],
-        rows: rows.collect(),
-    }
+    Table::of("Layers", layers)
+        .column("layer", |l| &l.path)
+        .column("kind", |l| &l.kind)
+        .column_as("parameters", "parameters_bytes", |l| l.parameter_bytes)
+        .column_as("activations", "activations_bytes", |l| l.activation_bytes)
+        .column_as("gradients", "gradients_bytes", |l| l.gradient_bytes)
+        .column_as("optimizer", "optimizer_bytes", |l| l.optimizer_bytes)
+        .build()
 }
 
 fn kernel_table(kernels: &[Choice]) -> Table {
-    let rows = kernels.iter().map(|choice| {
-        vec![
-            choice.result_bytes.into(),
-            choice.scratch_bytes.into(),
-            choice.least_scratch_bytes.into(),
-            choice.most_scratch_bytes.into(),
-            choice.chosen.clone().into(),
-            choice.operation.clone().into(),
-        ]
-    });
-    Table {
-        title: "Kernels that burn's tuner chose".into(),
-        columns: vec![
-            column("result", "result_bytes"),
-            column("scratch", "scratch_bytes"),
-            column("least", "least_scratch_bytes"),
-            column("most", "most_scratch_bytes"),
-            column("chosen", "chosen"),
-            column("operation", "operation"),
-        ],
-        rows: rows.collect(),
-    }
+    Table::of("Kernels that burn's tuner chose", kernels)
+        .column_as("result", "result_bytes", |c| c.result_bytes)
+        .column_as("scratch", "scratch_bytes", |c| c.scratch_bytes)
+        .column_as("least", "least_scratch_bytes", |c| c.least_scratch_bytes)
+        .column_as("most", "most_scratch_bytes", |c| c.most_scratch_bytes)
+        .column("chosen", |c| &c.chosen)
+        .column("operation", |c| &c.operation)
+        .build()
 }
 
 /// An estimate with its layers.
+#[derive(Serialize)]
+#[serde(transparent)]
 pub struct WithLayers<'a>(pub &'a EstimateReport);
-
-impl serde::Serialize for WithLayers<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
 
 impl Report for WithLayers<'_> {
     fn terminal(&self) -> String {
@@ -236,89 +217,59 @@ impl Report for EstimateReport {
     fn tables(&self) -> Vec<Table> {
         let kernels = self.kernels.as_deref().map(kernel_table);
         let advice = self.advice.iter().map(advice::table);
-        std::iter::once(verdict_table(self.job_cells(), self.verdicts()))
+        std::iter::once(with_verdicts(self.job_table(), self.verdicts()))
             .chain(kernels)
             .chain(advice)
             .collect()
     }
 }
 
-/// A cell, and the names of its column for people and in CSV.
-pub(crate) type NamedCell = (&'static str, &'static str, Cell);
-
 impl EstimateReport {
-    /// The job and its figures.
-    fn job_cells(&self) -> Vec<NamedCell> {
-        let peak = &self.peak;
-        let asked = &self.asked;
-        let mut cells: Vec<NamedCell> = vec![
-            ("model", "model", asked.model.clone().into()),
-            ("batch", "batch", asked.batch.into()),
-            ("precision", "precision", asked.precision.to_string().into()),
-            ("optimizer", "optimizer", asked.optimizer.to_string().into()),
-            ("runtime", "runtime", asked.runtime.to_string().into()),
-            ("required", "required_bytes", peak.required_bytes.into()),
-            ("reserved", "reserved_bytes", peak.reserved_bytes.into()),
-            ("device", "device_bytes", peak.device_bytes.into()),
-            ("live", "live_bytes", peak.live_bytes.into()),
-        ];
+    /// The job and its figures, in one row.
+    fn job_table(&self) -> Table {
+        let mut table = Table::of("", std::slice::from_ref(self))
+            .column("model", |r| &r.asked.model)
+            .column("batch", |r| r.asked.batch)
+            .column("precision", |r| r.asked.precision.to_string())
+            .column("optimizer", |r| r.asked.optimizer.to_string())
+            .column("runtime", |r| r.asked.runtime.to_string())
+            .column_as("required", "required_bytes", |r| r.peak.required_bytes)
+            .column_as("reserved", "reserved_bytes", |r| r.peak.reserved_bytes)
+            .column_as("device", "device_bytes", |r| r.peak.device_bytes)
+            .column_as("live", "live_bytes", |r| r.peak.live_bytes);
         for category in Category::iter() {
-            let (name, csv_name) = category_column(category);
-            cells.push((name, csv_name, self.at_peak[category].into()));
+            let csv_name = format!("{category}_bytes");
+            table = table.column_as(category.to_string(), csv_name, |r| r.at_peak[category]);
         }
         if let Some(range) = self.range {
-            let [least, most] = [range.least_bytes, range.most_bytes];
-            cells.push(("live, least", "least_live_bytes", least.into()));
-            cells.push(("live, most", "most_live_bytes", most.into()));
+            table = table
+                .column_as("live, least", "least_live_bytes", |_| range.least_bytes)
+                .column_as("live, most", "most_live_bytes", |_| range.most_bytes);
         }
-        cells
+        table.build()
     }
 }
 
-/// A table with a row for each of `verdicts`: the cells of `job`, then those of the verdict. Without a verdict it has one
-/// row, the cells of `job`.
-pub(crate) fn verdict_table(job: Vec<NamedCell>, verdicts: &[Verdict]) -> Table {
-    let with_verdict = |verdict| [job.clone(), verdict_cells(verdict)].concat();
-    let rows: Vec<Vec<NamedCell>> = match verdicts {
-        [] => vec![job],
-        _ => verdicts.iter().map(with_verdict).collect(),
-    };
-    let columns = rows[0]
-        .iter()
-        .map(|(name, csv_name, _)| column(*name, *csv_name));
-    let cells = |row: &Vec<NamedCell>| row.iter().map(|(_, _, cell)| cell.clone()).collect();
-    Table {
-        title: String::new(),
-        columns: columns.collect(),
-        rows: rows.iter().map(cells).collect(),
+/// The one row of `job` for each of `verdicts`, with the columns of the verdict after it. Without a verdict it is `job`.
+pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
+    if verdicts.is_empty() {
+        return job;
     }
-}
-
-fn verdict_cells(verdict: &Verdict) -> Vec<NamedCell> {
-    let headroom = Cell::Difference(verdict.headroom_bytes);
-    let first_run_fits = verdict.first_run_fits.into();
-    let every_run_fits = verdict.every_run_fits.into();
-    vec![
-        ("gpu", "gpu", verdict.gpu.name.clone().into()),
-        ("fits", "fits", verdict.fits.into()),
-        ("headroom", "headroom_bytes", headroom),
-        ("first run fits", "first_run_fits", first_run_fits),
-        ("fits with a lag", "lag_fits", verdict.lag_fits.into()),
-        ("fits in every run", "every_run_fits", every_run_fits),
-    ]
-}
-
-/// The names of a category's column, for people and in CSV.
-fn category_column(category: Category) -> (&'static str, &'static str) {
-    match category {
-        Category::Parameters => ("parameters", "parameters_bytes"),
-        Category::Gradients => ("gradients", "gradients_bytes"),
-        Category::Optimizer => ("optimizer", "optimizer_bytes"),
-        Category::Activations => ("activations", "activations_bytes"),
-        Category::Temporaries => ("temporaries", "temporaries_bytes"),
-        Category::Inputs => ("inputs", "inputs_bytes"),
-        Category::Buffers => ("buffers", "buffers_bytes"),
+    let mut table = Table::of("", verdicts)
+        .column("gpu", |v| &v.gpu.name)
+        .column("fits", |v| v.fits)
+        .column_as("headroom", "headroom_bytes", |v| {
+            Cell::Difference(v.headroom_bytes)
+        })
+        .column_as("first run fits", "first_run_fits", |v| v.first_run_fits)
+        .column_as("fits with a lag", "lag_fits", |v| v.lag_fits)
+        .column_as("fits in every run", "every_run_fits", |v| v.every_run_fits)
+        .build();
+    table.columns.splice(..0, job.columns);
+    for row in &mut table.rows {
+        row.splice(..0, job.rows[0].clone());
     }
+    table
 }
 
 #[cfg(test)]
@@ -347,8 +298,12 @@ mod tests {
     /// A reader of the rows finds each verdict that the exit status is about.
     #[test]
     fn each_verdict_has_a_row() {
-        let job = || -> Vec<NamedCell> { vec![("model", "model", "net".into())] };
-        let render = |verdicts: &[Verdict]| csv::render(&verdict_table(job(), verdicts)).unwrap();
+        let job = || {
+            Table::of("", &["net"])
+                .column("model", |name| *name)
+                .build()
+        };
+        let render = |verdicts: &[Verdict]| csv::render(&with_verdicts(job(), verdicts)).unwrap();
         assert_eq!(render(&[]), "model\nnet\n");
         let verdicts = [
             verdict("large", true, Some(false)),

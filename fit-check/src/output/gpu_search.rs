@@ -7,8 +7,8 @@ use estimator::Bytes;
 
 use super::job_lines::{burn, headline};
 use super::terminal::{BAD, FAINT, columns, styled};
-use super::{Cell, Report, Table, column};
-use crate::gpu_search::FitsReport;
+use super::{Cell, Report, Table};
+use crate::gpu_search::{FitsReport, FittingGpu};
 
 impl FitsReport {
     /// The cards without an answer, by error.
@@ -47,35 +47,24 @@ impl Report for FitsReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.cards.iter().map(|card| {
-            vec![
-                card.gpu.name.clone().into(),
-                card.alias.into(),
-                Cell::Decimal(card.marketed_gb, "GB"),
-                card.gpu.usable_bytes.into(),
-                card.required_bytes.into(),
-                match u64::try_from(card.headroom_bytes) {
-                    Ok(headroom) => Bytes(headroom).into(),
-                    Err(_) => Cell::Difference(card.headroom_bytes),
-                },
-                match card.launch_price_usd {
-                    Some(price) => Cell::Decimal(price, "USD"),
-                    None => Cell::Missing,
-                },
-            ]
-        });
-        vec![Table {
-            title: String::new(),
-            columns: vec![
-                column("card", "card"),
-                column("type", "alias"),
-                column("sold as", "marketed_gb"),
-                column("usable", "usable_bytes"),
-                column("needs", "required_bytes"),
-                column("to spare", "headroom_bytes"),
-                column("at launch", "launch_price_usd"),
-            ],
-            rows: rows.collect(),
-        }]
+        let headroom = |card: &FittingGpu| match u64::try_from(card.headroom_bytes) {
+            Ok(headroom) => Cell::Bytes(Bytes(headroom)),
+            Err(_) => Cell::Difference(card.headroom_bytes),
+        };
+        let table = Table::of("", &self.cards)
+            .column("card", |card| &card.gpu.name)
+            .column_as("type", "alias", |card| card.alias)
+            .column_as("sold as", "marketed_gb", |card| {
+                Cell::Decimal(card.marketed_gb, "GB")
+            })
+            .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
+            .column_as("needs", "required_bytes", |card| card.required_bytes)
+            .column_as("to spare", "headroom_bytes", headroom)
+            .column_as("at launch", "launch_price_usd", |card| {
+                card.launch_price_usd
+                    .map(|price| Cell::Decimal(price, "USD"))
+            })
+            .build();
+        vec![table]
     }
 }

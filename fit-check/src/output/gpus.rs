@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use estimator::Provenance;
+use estimator::{Gpu, Provenance};
 
 use super::terminal::{FAINT, TITLE, columns, styled};
-use super::{Cell, Report, Table, column};
+use super::{Cell, Report, Table};
 use crate::report::GpuReport;
 
 impl Report for Vec<GpuReport> {
@@ -20,38 +20,27 @@ impl Report for Vec<GpuReport> {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.iter().map(|card| {
-            let gpu = &card.gpu;
-            vec![
-                gpu.name.clone().into(),
-                gpu.aliases.first().cloned().into(),
-                gpu.architecture.clone().into(),
-                Cell::Decimal(gpu.marketed_gb, "GB"),
-                gpu.usable_bytes.into(),
-                provenance(gpu.provenance, &gpu.source).into(),
-                gpu.launch_year.map(|year| year.to_string()).into(),
-            ]
-        });
-        vec![Table {
-            title: String::new(),
-            columns: vec![
-                column("card", "card"),
-                column("type", "alias"),
-                column("architecture", "architecture"),
-                column("sold as", "marketed_gb"),
-                column("usable", "usable_bytes"),
-                column("known from", "known_from"),
-                column("year", "launch_year"),
-            ],
-            rows: rows.collect(),
-        }]
+        let table = Table::of("", self)
+            .column("card", |card| &card.gpu.name)
+            .column_as("type", "alias", |card| card.gpu.aliases.first())
+            .column("architecture", |card| &card.gpu.architecture)
+            .column_as("sold as", "marketed_gb", |card| {
+                Cell::Decimal(card.gpu.marketed_gb, "GB")
+            })
+            .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
+            .column_as("known from", "known_from", |card| provenance(&card.gpu))
+            .column_as("year", "launch_year", |card| {
+                card.gpu.launch_year.map(|year| year.to_string())
+            })
+            .build();
+        vec![table]
     }
 }
 
-fn provenance(provenance: Provenance, source: &str) -> String {
-    match provenance {
-        Provenance::Reported => source.to_string(),
-        Provenance::Derived => "derived".into(),
+fn provenance(gpu: &Gpu) -> &str {
+    match gpu.provenance {
+        Provenance::Reported => &gpu.source,
+        Provenance::Derived => "derived",
     }
 }
 

@@ -6,7 +6,7 @@ use estimator::Bytes;
 
 use super::job_lines::headline;
 use super::terminal::{BAD, FAINT, TITLE, columns, grouped, styled};
-use super::{Cell, Report, Table, column};
+use super::{Report, Table};
 use crate::lower_bound::{Bound, LowerBound, Part};
 
 impl LowerBound {
@@ -37,24 +37,12 @@ fn verdict(bound: &Bound, at_least: Bytes) -> String {
 }
 
 fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Table {
-    let rows = parts.iter().map(|part| {
-        vec![
-            part.name.clone().into(),
-            part.tensors.into(),
-            part.parameters.into(),
-            part.bytes.into(),
-        ]
-    });
-    Table {
-        title: title.into(),
-        columns: vec![
-            column(kind, kind),
-            column("tensors", "tensors"),
-            column("parameters", "parameters"),
-            column("in the file", "file_bytes"),
-        ],
-        rows: rows.collect(),
-    }
+    Table::of(title, parts)
+        .column(kind, |part| &part.name)
+        .column("tensors", |part| part.tensors)
+        .column("parameters", |part| part.parameters)
+        .column_as("in the file", "file_bytes", |part| part.bytes)
+        .build()
 }
 
 impl Report for LowerBound {
@@ -101,20 +89,19 @@ impl Report for LowerBound {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut rows: Vec<Vec<Cell>> = self
-            .rows()
-            .into_iter()
-            .map(|(name, bytes)| vec![name.into(), bytes.into()])
+        let known = self.rows().into_iter();
+        let rows: Vec<_> = known
+            .map(|(name, bytes)| (name, Some(bytes)))
+            .chain([
+                ("activations", None),
+                ("at least", Some(self.at_least_bytes)),
+            ])
             .collect();
-        rows.push(vec!["activations".into(), Cell::Missing]);
-        rows.push(vec!["at least".into(), self.at_least_bytes.into()]);
-        let held = Table {
-            title: "At least".into(),
-            columns: vec![column("category", "category"), column("bytes", "bytes")],
-            rows,
-        };
+        let held = Table::of("At least", &rows)
+            .column("category", |(name, _)| *name)
+            .column("bytes", |(_, bytes)| *bytes);
         vec![
-            held,
+            held.build(),
             parts("Types", "type", &self.dtypes),
             parts("Modules", "module", &self.modules),
         ]

@@ -7,7 +7,7 @@ use estimator::Limit;
 use super::advice;
 use super::job_lines::{assumptions, headline, in_tokens};
 use super::terminal::{BAD, FAINT, GOOD, styled};
-use super::{Report, Table, column};
+use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
 
 fn batch_lines(card: &CardBatch) -> String {
@@ -96,50 +96,33 @@ impl Report for MaxBatchReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.cards.iter().map(|card| {
-            let at_max = card.at_max.as_ref();
-            vec![
-                self.asked.model.clone().into(),
-                self.asked.precision.to_string().into(),
-                self.asked.optimizer.to_string().into(),
-                self.asked.runtime.to_string().into(),
-                card.gpu.name.clone().into(),
-                card.gpu.usable_bytes.into(),
-                card.max_batch.into(),
-                at_max.map(|at| at.required_bytes).into(),
-                at_max.map(|at| at.live_bytes).into(),
-                card.next.batch.into(),
-                card.next.peak.required_bytes.into(),
-                match card.limit {
-                    Limit::DeviceMemory => "device memory".into(),
-                    Limit::SingleAllocation => "single allocation".into(),
-                },
-                card.max_tokens.into(),
-                card.every_run_batch.into(),
-                card.smaller_refused.into(),
-            ]
-        });
-        let table = Table {
-            title: String::new(),
-            columns: vec![
-                column("model", "model"),
-                column("precision", "precision"),
-                column("optimizer", "optimizer"),
-                column("runtime", "runtime"),
-                column("gpu", "gpu"),
-                column("usable", "usable_bytes"),
-                column("largest batch", "max_batch"),
-                column("required", "required_bytes"),
-                column("live", "live_bytes"),
-                column("next batch", "next_batch"),
-                column("next required", "next_required_bytes"),
-                column("limit", "limit"),
-                column("tokens", "max_tokens"),
-                column("in every run", "every_run_batch"),
-                column("smaller, refused", "smaller_refused"),
-            ],
-            rows: rows.collect(),
-        };
+        let asked = &self.asked;
+        let table = Table::of("", &self.cards)
+            .column("model", |_| &asked.model)
+            .column("precision", |_| asked.precision.to_string())
+            .column("optimizer", |_| asked.optimizer.to_string())
+            .column("runtime", |_| asked.runtime.to_string())
+            .column("gpu", |c| &c.gpu.name)
+            .column_as("usable", "usable_bytes", |c| c.gpu.usable_bytes)
+            .column_as("largest batch", "max_batch", |c| c.max_batch)
+            .column_as("required", "required_bytes", |c| {
+                c.at_max.as_ref().map(|at| at.required_bytes)
+            })
+            .column_as("live", "live_bytes", |c| {
+                c.at_max.as_ref().map(|at| at.live_bytes)
+            })
+            .column_as("next batch", "next_batch", |c| c.next.batch)
+            .column_as("next required", "next_required_bytes", |c| {
+                c.next.peak.required_bytes
+            })
+            .column("limit", |c| match c.limit {
+                Limit::DeviceMemory => "device memory",
+                Limit::SingleAllocation => "single allocation",
+            })
+            .column_as("tokens", "max_tokens", |c| c.max_tokens)
+            .column_as("in every run", "every_run_batch", |c| c.every_run_batch)
+            .column_as("smaller, refused", "smaller_refused", |c| c.smaller_refused)
+            .build();
         let advice = self.advice.iter().map(advice::table);
         std::iter::once(table).chain(advice).collect()
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::job_lines::sizes;
 use super::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
-use super::{Report, Table, column};
+use super::{Report, Table};
 use crate::report::ModelReport;
 
 impl Report for Vec<ModelReport> {
@@ -22,28 +22,14 @@ impl Report for Vec<ModelReport> {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.iter().map(|model| {
-            vec![
-                model.name.into(),
-                model.family.into(),
-                model.parameters.into(),
-                sizes(&model.input).into(),
-                model.batch.into(),
-                model.optimizer.to_string().into(),
-            ]
-        });
-        vec![Table {
-            title: String::new(),
-            columns: vec![
-                column("model", "model"),
-                column("family", "family"),
-                column("parameters", "parameters"),
-                column("sample", "sample"),
-                column("batch", "batch"),
-                column("optimizer", "optimizer"),
-            ],
-            rows: rows.collect(),
-        }]
+        let table = Table::of("", self)
+            .column("model", |model| model.name)
+            .column("family", |model| model.family)
+            .column("parameters", |model| model.parameters)
+            .column("sample", |model| sizes(&model.input))
+            .column("batch", |model| model.batch)
+            .column("optimizer", |model| model.optimizer.to_string());
+        vec![table.build()]
     }
 }
 

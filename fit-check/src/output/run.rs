@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::html::document;
 use super::terminal::{BAD, FAINT, GOOD, TITLE, grouped, indented, styled};
-use super::{Report, Table, column};
+use super::{Report, Table};
 use crate::counting_driver::{CallPosition, CardUsage, ProgramMemoryReport};
 
 /// The note in each of these answers.
@@ -92,34 +92,17 @@ impl Report for ProgramMemoryReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.cards.iter().map(|usage| {
-            vec![
-                usage.gpu.name.clone().into(),
-                usage.fits.into(),
-                usage.peak_bytes.into(),
-                usage.end_bytes.into(),
-                usage.headroom_bytes.into(),
-                usage.processes.into(),
-                usage.allocations.into(),
-                usage.refused.len().into(),
-                usage.made_good.into(),
-            ]
-        });
-        vec![Table {
-            title: String::new(),
-            columns: vec![
-                column("card", "card"),
-                column("fits", "fits"),
-                column("peak", "peak_bytes"),
-                column("end", "end_bytes"),
-                column("headroom", "headroom_bytes"),
-                column("processes", "processes"),
-                column("allocations", "allocations"),
-                column("refused", "refused"),
-                column("made good", "made_good"),
-            ],
-            rows: rows.collect(),
-        }]
+        let table = Table::of("", &self.cards)
+            .column("card", |usage| &usage.gpu.name)
+            .column("fits", |usage| usage.fits)
+            .column_as("peak", "peak_bytes", |usage| usage.peak_bytes)
+            .column_as("end", "end_bytes", |usage| usage.end_bytes)
+            .column_as("headroom", "headroom_bytes", |usage| usage.headroom_bytes)
+            .column("processes", |usage| usage.processes)
+            .column("allocations", |usage| usage.allocations)
+            .column("refused", |usage| usage.refused.len())
+            .column_as("made good", "made_good", |usage| usage.made_good);
+        vec![table.build()]
     }
 }
 

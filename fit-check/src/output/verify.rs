@@ -5,9 +5,10 @@ use std::fmt::Write;
 use estimator::{Bytes, Category};
 use strum::IntoEnumIterator;
 
+use super::Cell::{self, ExactBytes};
 use super::job_lines::{burn, headline};
 use super::terminal::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
-use super::{Cell, Report, Table, column};
+use super::{Report, Table};
 use crate::comparison::PhaseFigures;
 use crate::measure::{DeviceKind, DeviceReport, Found, Mode, Outcome};
 use crate::report::{BatchRun, LimitReport, VerifyReport};
@@ -64,36 +65,29 @@ impl VerifyReport {
     }
 
     fn phase_table(&self) -> Table {
-        let rows = self.pairs().map(|(estimated, measured)| {
-            vec![
-                (measured.step + 1).into(),
-                measured.phase.to_string().into(),
-                estimated.allocations.into(),
-                measured.allocations.into(),
-                Cell::ExactBytes(estimated.live_bytes),
-                Cell::ExactBytes(measured.live_bytes),
-                difference(estimated.live_bytes, measured.live_bytes),
-                Cell::ExactBytes(estimated.reserved_bytes),
-                Cell::ExactBytes(measured.reserved_bytes),
-                difference(estimated.reserved_bytes, measured.reserved_bytes),
-            ]
-        });
-        Table {
-            title: "At the end of each phase, in bytes".into(),
-            columns: vec![
-                column("step", "step"),
-                column("phase", "phase"),
-                column("allocations", "allocations"),
-                column("measured", "allocations_measured"),
-                column("in use", "live_bytes"),
-                column("measured", "live_measured_bytes"),
-                column("difference", "live_difference_bytes"),
-                column("reserved", "reserved_bytes"),
-                column("measured", "reserved_measured_bytes"),
-                column("difference", "reserved_difference_bytes"),
-            ],
-            rows: rows.collect(),
-        }
+        let pairs: Vec<_> = self.pairs().collect();
+        Table::of("At the end of each phase, in bytes", &pairs)
+            .column("step", |(_, m)| m.step + 1)
+            .column("phase", |(_, m)| m.phase.to_string())
+            .column("allocations", |(e, _)| e.allocations)
+            .column_as("measured", "allocations_measured", |(_, m)| m.allocations)
+            .column_as("in use", "live_bytes", |(e, _)| ExactBytes(e.live_bytes))
+            .column_as("measured", "live_measured_bytes", |(_, m)| {
+                ExactBytes(m.live_bytes)
+            })
+            .column_as("difference", "live_difference_bytes", |(e, m)| {
+                difference(e.live_bytes, m.live_bytes)
+            })
+            .column_as("reserved", "reserved_bytes", |(e, _)| {
+                ExactBytes(e.reserved_bytes)
+            })
+            .column_as("measured", "reserved_measured_bytes", |(_, m)| {
+                ExactBytes(m.reserved_bytes)
+            })
+            .column_as("difference", "reserved_difference_bytes", |(e, m)| {
+                difference(e.reserved_bytes, m.reserved_bytes)
+            })
+            .build()
     }
 
     fn category_table(&self) -> Table {
@@ -101,57 +95,35 @@ impl VerifyReport {
         let last = self
             .pairs()
             .filter(|(_, measured)| Some(measured.step) == last_step);
-        let rows = last.flat_map(|(estimated, measured)| {
-            Category::iter().filter_map(|category| {
-                let pair = (
-                    estimated.categories[category],
-                    measured.categories[category],
-                );
-                (pair != (Bytes::ZERO, Bytes::ZERO)).then(|| {
-                    vec![
-                        measured.phase.to_string().into(),
-                        category.to_string().into(),
-                        Cell::ExactBytes(pair.0),
-                        Cell::ExactBytes(pair.1),
-                        difference(pair.0, pair.1),
-                    ]
-                })
+        let categories = last.flat_map(|(e, m)| Category::iter().map(move |of| (e, m, of)));
+        let rows: Vec<_> = categories
+            .map(|(e, m, of)| (m.phase, of, e.categories[of], m.categories[of]))
+            .filter(|(.., e, m)| [*e, *m] != [Bytes::ZERO; 2])
+            .collect();
+        Table::of("By category in the last step, in bytes", &rows)
+            .column("phase", |(phase, ..)| phase.to_string())
+            .column("category", |(_, category, ..)| category.to_string())
+            .column_as("estimated", "estimated_bytes", |(.., e, _)| ExactBytes(*e))
+            .column_as("measured", "measured_bytes", |(.., m)| ExactBytes(*m))
+            .column_as("difference", "difference_bytes", |(.., e, m)| {
+                difference(*e, *m)
             })
-        });
-        Table {
-            title: "By category in the last step, in bytes".into(),
-            columns: vec![
-                column("phase", "phase"),
-                column("category", "category"),
-                column("estimated", "estimated_bytes"),
-                column("measured", "measured_bytes"),
-                column("difference", "difference_bytes"),
-            ],
-            rows: rows.collect(),
-        }
+            .build()
     }
 
     fn peak_table(&self) -> Table {
-        let rows = self.pairs().filter_map(|(estimated, measured)| {
-            Some(vec![
-                (measured.step + 1).into(),
-                measured.phase.to_string().into(),
-                Cell::ExactBytes(estimated.peak_live_bytes?),
-                Cell::ExactBytes(measured.peak_live_bytes?),
-                measured.readings?.into(),
-            ])
-        });
-        Table {
-            title: "The most in use within each phase, in bytes; seen: in a dry run, by asking the pools all the time, which has calls made earlier than otherwise".into(),
-            columns: vec![
-                column("step", "step"),
-                column("phase", "phase"),
-                column("estimated", "estimated_bytes"),
-                column("seen", "seen_bytes"),
-                column("readings", "readings"),
-            ],
-            rows: rows.collect(),
-        }
+        let rows: Vec<_> = self
+            .pairs()
+            .filter_map(|(e, m)| Some((m, e.peak_live_bytes?, m.peak_live_bytes?, m.readings?)))
+            .collect();
+        let title = "The most in use within each phase, in bytes; seen: in a dry run, by asking the pools all the time, which has calls made earlier than otherwise";
+        Table::of(title, &rows)
+            .column("step", |(m, ..)| m.step + 1)
+            .column("phase", |(m, ..)| m.phase.to_string())
+            .column_as("estimated", "estimated_bytes", |(_, e, ..)| ExactBytes(*e))
+            .column_as("seen", "seen_bytes", |(.., seen, _)| ExactBytes(*seen))
+            .column("readings", |(.., readings)| *readings)
+            .build()
     }
 
     fn verdict(&self) -> String {
@@ -317,28 +289,14 @@ impl Report for LimitReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.runs.iter().map(|run| {
-            vec![
-                run.batch.into(),
-                run.required_bytes.into(),
-                run.fits.into(),
-                run.may_fit.into(),
-                run.may_run_out.into(),
-                run.ending.to_string().into(),
-            ]
-        });
-        vec![Table {
-            title: String::new(),
-            columns: vec![
-                column("batch", "batch"),
-                column("required", "required_bytes"),
-                column("fits", "fits"),
-                column("may fit", "may_fit"),
-                column("may run out", "may_run_out"),
-                column("on the device", "ending"),
-            ],
-            rows: rows.collect(),
-        }]
+        let table = Table::of("", &self.runs)
+            .column("batch", |run| run.batch)
+            .column_as("required", "required_bytes", |run| run.required_bytes)
+            .column("fits", |run| run.fits)
+            .column_as("may fit", "may_fit", |run| run.may_fit)
+            .column_as("may run out", "may_run_out", |run| run.may_run_out)
+            .column_as("on the device", "ending", |run| run.ending.to_string());
+        vec![table.build()]
     }
 }
 
@@ -355,21 +313,12 @@ impl Report for Vec<Found> {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let rows = self.iter().map(|found| {
-            let report = &found.report;
-            vec![
-                found.device.clone().into(),
-                report.name.clone().into(),
-                report.api.clone().into(),
-                report.driver.clone().into(),
-                report.kind.to_string().into(),
-            ]
-        });
-        let names = ["device", "name", "api", "driver", "kind"];
-        vec![Table {
-            title: String::new(),
-            columns: names.map(|name| column(name, name)).into(),
-            rows: rows.collect(),
-        }]
+        let table = Table::of("", self)
+            .column("device", |found| &found.device)
+            .column("name", |found| &found.report.name)
+            .column("api", |found| found.report.api.as_ref())
+            .column("driver", |found| found.report.driver.as_ref())
+            .column("kind", |found| found.report.kind.to_string());
+        vec![table.build()]
     }
 }

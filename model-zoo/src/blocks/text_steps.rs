@@ -4,7 +4,8 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor};
 
-use super::tokens::{cross_entropy, words};
+use super::cross_entropy;
+use super::tokens::words;
 use crate::{Job, Observer, supervised};
 
 /// The id of the padding word in fairseq's dictionaries.

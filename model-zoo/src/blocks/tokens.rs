@@ -1,7 +1,6 @@
 //! Word ids, position ids and scores of words.
 
 use burn::nn::Embedding;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor};
 
 use crate::{Error, InputSize};
@@ -20,13 +19,6 @@ pub(crate) fn positions(seq: usize, device: &Device) -> Tensor<2, Int> {
 /// output layer too.
 pub(crate) fn tied_scores(hidden: Tensor<2>, embedding: &Embedding) -> Tensor<2> {
     hidden.matmul(embedding.weight.val().transpose())
-}
-
-/// The mean cross-entropy of `scores: [tokens, classes]` against `targets: [tokens]`.
-pub(crate) fn cross_entropy(scores: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
-    CrossEntropyLossConfig::new()
-        .init(&scores.device())
-        .forward(scores, targets)
 }
 
 /// Checks that a sequence of `got` tokens has no more than the `limit` positions of a network.

@@ -129,50 +129,28 @@ impl Architecture for OwnBert {
                 "cls.predictions.decoder.weight",
                 "cls.predictions.decoder.bias",
             ],
-            rows: rows(&[
-                ("bert.word", &["bert.embeddings.word_embeddings"]),
-                ("bert.position", &["bert.embeddings.position_embeddings"]),
-                ("bert.segment", &["bert.embeddings.token_type_embeddings"]),
-                ("bert.norm", &["bert.embeddings.LayerNorm"]),
-                (
-                    "bert.encoder.layers.*.mha.query",
-                    &["bert.encoder.layer.*.attention.self.query"],
-                ),
-                (
-                    "bert.encoder.layers.*.mha.key",
-                    &["bert.encoder.layer.*.attention.self.key"],
-                ),
-                (
-                    "bert.encoder.layers.*.mha.value",
-                    &["bert.encoder.layer.*.attention.self.value"],
-                ),
-                (
-                    "bert.encoder.layers.*.mha.output",
-                    &["bert.encoder.layer.*.attention.output.dense"],
-                ),
-                (
-                    "bert.encoder.layers.*.norm_1",
-                    &["bert.encoder.layer.*.attention.output.LayerNorm"],
-                ),
-                (
-                    "bert.encoder.layers.*.pwff.linear_inner",
-                    &["bert.encoder.layer.*.intermediate.dense"],
-                ),
-                (
-                    "bert.encoder.layers.*.pwff.linear_outer",
-                    &["bert.encoder.layer.*.output.dense"],
-                ),
-                (
-                    "bert.encoder.layers.*.norm_2",
-                    &["bert.encoder.layer.*.output.LayerNorm"],
-                ),
-                ("bert.pooler", &["bert.pooler.dense"]),
-                ("classifier", &["classifier"]),
-                ("transform", &["cls.predictions.transform.dense"]),
-                ("norm", &["cls.predictions.transform.LayerNorm"]),
-                ("bias", &["cls.predictions.bias"]),
-                ("next_sentence", &["cls.seq_relationship"]),
-            ]),
+            rows: rows(
+                "
+                bert.word = bert.embeddings.word_embeddings
+                bert.position = bert.embeddings.position_embeddings
+                bert.segment = bert.embeddings.token_type_embeddings
+                bert.norm = bert.embeddings.LayerNorm
+                bert.encoder.layers.*.mha.query = bert.encoder.layer.*.attention.self.query
+                bert.encoder.layers.*.mha.key = bert.encoder.layer.*.attention.self.key
+                bert.encoder.layers.*.mha.value = bert.encoder.layer.*.attention.self.value
+                bert.encoder.layers.*.mha.output = bert.encoder.layer.*.attention.output.dense
+                bert.encoder.layers.*.norm_1 = bert.encoder.layer.*.attention.output.LayerNorm
+                bert.encoder.layers.*.pwff.linear_inner = bert.encoder.layer.*.intermediate.dense
+                bert.encoder.layers.*.pwff.linear_outer = bert.encoder.layer.*.output.dense
+                bert.encoder.layers.*.norm_2 = bert.encoder.layer.*.output.LayerNorm
+                bert.pooler = bert.pooler.dense
+                classifier = classifier
+                transform = cls.predictions.transform.dense
+                norm = cls.predictions.transform.LayerNorm
+                bias = cls.predictions.bias
+                next_sentence = cls.seq_relationship
+                ",
+            ),
         }
     }
 }

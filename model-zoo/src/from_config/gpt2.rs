@@ -86,20 +86,19 @@ impl Architecture for OwnGpt2 {
             // The linear layers of GPT-2 in transformers are `Conv1D`, `[in, out]`.
             transposed: false,
             redundant: &[".attn.bias", "attn.masked_bias", "lm_head.weight"],
-            rows: rows(&[
-                ("wte", &["transformer.wte"]),
-                ("wpe", &["transformer.wpe"]),
-                ("layers.*.norm_1", &["transformer.h.*.ln_1"]),
-                ("layers.*.attention.qkv", &["transformer.h.*.attn.c_attn"]),
-                (
-                    "layers.*.attention.output",
-                    &["transformer.h.*.attn.c_proj"],
-                ),
-                ("layers.*.norm_2", &["transformer.h.*.ln_2"]),
-                ("layers.*.mlp.linear_inner", &["transformer.h.*.mlp.c_fc"]),
-                ("layers.*.mlp.linear_outer", &["transformer.h.*.mlp.c_proj"]),
-                ("norm", &["transformer.ln_f"]),
-            ]),
+            rows: rows(
+                "
+                wte = transformer.wte
+                wpe = transformer.wpe
+                layers.*.norm_1 = transformer.h.*.ln_1
+                layers.*.attention.qkv = transformer.h.*.attn.c_attn
+                layers.*.attention.output = transformer.h.*.attn.c_proj
+                layers.*.norm_2 = transformer.h.*.ln_2
+                layers.*.mlp.linear_inner = transformer.h.*.mlp.c_fc
+                layers.*.mlp.linear_outer = transformer.h.*.mlp.c_proj
+                norm = transformer.ln_f
+                ",
+            ),
         }
     }
 }

@@ -91,29 +91,22 @@ impl Architecture for OwnLlama {
             // Older files hold the wavelengths. A file may hold a tied output layer a second
             // time; an output layer that is not tied is a row of the table.
             redundant: &["rotary_emb.inv_freq", "lm_head.weight"],
-            rows: rows(&[
-                ("words", &["model.embed_tokens"]),
-                ("layers.*.norm_1", &["model.layers.*.input_layernorm"]),
-                ("layers.*.query", &["model.layers.*.self_attn.q_proj"]),
-                ("layers.*.key", &["model.layers.*.self_attn.k_proj"]),
-                ("layers.*.value", &["model.layers.*.self_attn.v_proj"]),
-                ("layers.*.output", &["model.layers.*.self_attn.o_proj"]),
-                (
-                    "layers.*.norm_2",
-                    &["model.layers.*.post_attention_layernorm"],
-                ),
-                (
-                    "layers.*.gate_up.linear_inner",
-                    &["model.layers.*.mlp.gate_proj"],
-                ),
-                (
-                    "layers.*.gate_up.linear_outer",
-                    &["model.layers.*.mlp.up_proj"],
-                ),
-                ("layers.*.down", &["model.layers.*.mlp.down_proj"]),
-                ("norm", &["model.norm"]),
-                ("head", &["lm_head"]),
-            ]),
+            rows: rows(
+                "
+                words = model.embed_tokens
+                layers.*.norm_1 = model.layers.*.input_layernorm
+                layers.*.query = model.layers.*.self_attn.q_proj
+                layers.*.key = model.layers.*.self_attn.k_proj
+                layers.*.value = model.layers.*.self_attn.v_proj
+                layers.*.output = model.layers.*.self_attn.o_proj
+                layers.*.norm_2 = model.layers.*.post_attention_layernorm
+                layers.*.gate_up.linear_inner = model.layers.*.mlp.gate_proj
+                layers.*.gate_up.linear_outer = model.layers.*.mlp.up_proj
+                layers.*.down = model.layers.*.mlp.down_proj
+                norm = model.norm
+                head = lm_head
+                ",
+            ),
         }
     }
 }

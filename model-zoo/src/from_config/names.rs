@@ -14,12 +14,15 @@ use crate::{Observer, Phase};
 /// dimension.
 pub(super) type Row = (String, Vec<String>);
 
-/// The rows of `table`.
-pub(super) fn rows(table: &[(&str, &[&str])]) -> Vec<Row> {
-    let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    let rows = table.iter();
-    rows.map(|(path, names)| (path.to_string(), owned(names)))
-        .collect()
+/// The rows of `text`. Each of its lines is one: our path, ` = `, and the names with blanks between
+/// them.
+pub(super) fn rows(text: &str) -> Vec<Row> {
+    let row = |line: &str| -> Row {
+        let (path, names) = line.split_once(" = ").expect("a path and its names");
+        (path.into(), names.split(' ').map(String::from).collect())
+    };
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty()).map(row).collect()
 }
 
 /// The names of the tensors of a `model_type` in transformers.
@@ -78,7 +81,8 @@ fn matched<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
 /// A tensor of a network, and its names in transformers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedTensor {
-    /// Its path in the module tree.
+    /// Its path in the module tree. If the step has several modules, it begins with the name of the
+    /// module.
     pub path: String,
     /// Its shape in the module tree.
     pub shape: Vec<usize>,
@@ -104,7 +108,7 @@ impl PublishedTensor {
 }
 
 /// The tensors of a network, and their names in transformers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PublishedTensors {
     names: Names,
     /// The tensors, in the order of the module tree.
@@ -136,14 +140,18 @@ impl PublishedTensors {
     }
 }
 
-/// Collects the tensors of the modules that a step reports.
+/// Collects the tensors of the modules that a step reports; it creates none of these tensors.
 impl Observer for PublishedTensors {
     type Stop = Infallible;
 
-    fn module<M: Module>(&mut self, _name: &str, module: &M) {
+    fn module<M: Module>(&mut self, name: &str, module: &M) {
+        let path = match name {
+            "" => Vec::new(),
+            name => vec![name.into()],
+        };
         module.visit(&mut Walk {
             seen: self,
-            path: Vec::new(),
+            path,
             container: String::new(),
         });
     }

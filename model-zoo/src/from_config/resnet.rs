@@ -86,11 +86,13 @@ impl Architecture for OwnResNet {
     }
 
     fn names() -> Names {
-        let mut table = rows(&[
-            ("conv1", &["resnet.embedder.embedder.convolution"]),
-            ("bn1", &["resnet.embedder.embedder.normalization"]),
-            ("fc", &["classifier.1"]),
-        ]);
+        let mut table = rows(
+            "
+            conv1 = resnet.embedder.embedder.convolution
+            bn1 = resnet.embedder.embedder.normalization
+            fc = classifier.1
+            ",
+        );
         table.extend((0..4).flat_map(stage));
         Names {
             prefix: "resnet.",
@@ -103,33 +105,18 @@ impl Architecture for OwnResNet {
 
 /// The rows of stage `stage`, counted from 0 as in transformers. Our module numbers stages from 1.
 fn stage(stage: usize) -> Vec<Row> {
-    let row = |ours: String, theirs: String| {
-        (
-            format!("layer{}.*.{ours}", stage + 1),
-            vec![format!("resnet.encoder.stages.{stage}.layers.*.{theirs}")],
-        )
-    };
-    let layers = (0..3).flat_map(|layer| {
-        [
-            row(
-                format!("conv{}", layer + 1),
-                format!("layer.{layer}.convolution"),
-            ),
-            row(
-                format!("bn{}", layer + 1),
-                format!("layer.{layer}.normalization"),
-            ),
-        ]
-    });
-    let shortcut = [
-        row(
-            "downsample.Projection.conv".into(),
-            "shortcut.convolution".into(),
-        ),
-        row(
-            "downsample.Projection.bn".into(),
-            "shortcut.normalization".into(),
-        ),
-    ];
-    layers.chain(shortcut).collect()
+    let ours = format!("layer{}.*", stage + 1);
+    let theirs = format!("resnet.encoder.stages.{stage}.layers.*");
+    rows(&format!(
+        "
+        {ours}.conv1 = {theirs}.layer.0.convolution
+        {ours}.bn1 = {theirs}.layer.0.normalization
+        {ours}.conv2 = {theirs}.layer.1.convolution
+        {ours}.bn2 = {theirs}.layer.1.normalization
+        {ours}.conv3 = {theirs}.layer.2.convolution
+        {ours}.bn3 = {theirs}.layer.2.normalization
+        {ours}.downsample.Projection.conv = {theirs}.shortcut.convolution
+        {ours}.downsample.Projection.bn = {theirs}.shortcut.normalization
+        "
+    ))
 }

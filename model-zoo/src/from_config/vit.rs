@@ -82,35 +82,23 @@ impl Architecture for OwnVit {
             prefix: "vit.",
             transposed: true,
             redundant: &["vit.pooler.dense.weight", "vit.pooler.dense.bias"],
-            rows: rows(&[
-                ("patches", &["vit.embeddings.patch_embeddings.projection"]),
-                ("class", &["vit.embeddings.cls_token"]),
-                ("positions", &["vit.embeddings.position_embeddings"]),
-                ("layers.*.norm_1", &["vit.encoder.layer.*.layernorm_before"]),
-                (
-                    "layers.*.attention.qkv",
-                    &[
-                        "vit.encoder.layer.*.attention.attention.query",
-                        "vit.encoder.layer.*.attention.attention.key",
-                        "vit.encoder.layer.*.attention.attention.value",
-                    ],
-                ),
-                (
-                    "layers.*.attention.output",
-                    &["vit.encoder.layer.*.attention.output.dense"],
-                ),
-                ("layers.*.norm_2", &["vit.encoder.layer.*.layernorm_after"]),
-                (
-                    "layers.*.mlp.linear_inner",
-                    &["vit.encoder.layer.*.intermediate.dense"],
-                ),
-                (
-                    "layers.*.mlp.linear_outer",
-                    &["vit.encoder.layer.*.output.dense"],
-                ),
-                ("norm", &["vit.layernorm"]),
-                ("head", &["classifier"]),
-            ]),
+            rows: rows(
+                "
+                patches = vit.embeddings.patch_embeddings.projection
+                class = vit.embeddings.cls_token
+                positions = vit.embeddings.position_embeddings
+                layers.*.norm_1 = vit.encoder.layer.*.layernorm_before
+                layers.*.attention.qkv = vit.encoder.layer.*.attention.attention.query \
+                    vit.encoder.layer.*.attention.attention.key \
+                    vit.encoder.layer.*.attention.attention.value
+                layers.*.attention.output = vit.encoder.layer.*.attention.output.dense
+                layers.*.norm_2 = vit.encoder.layer.*.layernorm_after
+                layers.*.mlp.linear_inner = vit.encoder.layer.*.intermediate.dense
+                layers.*.mlp.linear_outer = vit.encoder.layer.*.output.dense
+                norm = vit.layernorm
+                head = classifier
+                ",
+            ),
         }
     }
 }

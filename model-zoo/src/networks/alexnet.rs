@@ -108,6 +108,8 @@ impl AlexNet {
 }
 
 impl Network for AlexNet {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["fc3"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "alexnet",

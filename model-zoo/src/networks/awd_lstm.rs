@@ -9,9 +9,10 @@ use burn::tensor::module::embedding;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
 use super::Network;
+use crate::blocks::cross_entropy;
 use crate::blocks::locked_dropout::locked_dropout;
 use crate::blocks::lstm::{Lstm, LstmConfig, detached};
-use crate::blocks::tokens::{cross_entropy, tied_scores};
+use crate::blocks::tokens::tied_scores;
 use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// The configuration of an [`AwdLstm`].

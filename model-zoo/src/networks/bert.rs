@@ -17,7 +17,8 @@ use burn::tensor::activation::gelu;
 use burn::tensor::{Bool, Device, Int, Tensor, s};
 
 use super::Network;
-use crate::blocks::tokens::{cross_entropy, fits, positions, tied_scores, words};
+use crate::blocks::cross_entropy;
+use crate::blocks::tokens::{fits, positions, tied_scores, words};
 use crate::blocks::transformer::encoder;
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
@@ -284,6 +285,8 @@ pub(crate) fn train_pretraining<O: Observer>(
 }
 
 impl Network for Bert {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier", "next_sentence"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let tuned = |name, trainable, tensors| Variant {
             name,

@@ -299,6 +299,8 @@ fn train_on<O: Observer>(
 }
 
 impl Network for ConvS2S {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["scores"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, batch, recipe| Variant {
             name,

@@ -168,6 +168,8 @@ impl SqueezeExcite {
 }
 
 impl Network for EfficientNet {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "efficientnet-b0",

@@ -14,8 +14,8 @@ use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
+use crate::blocks::cross_entropy;
 use crate::blocks::lstm::{advance, detached};
-use crate::blocks::tokens::cross_entropy;
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// The configuration of an [`Elmo`].

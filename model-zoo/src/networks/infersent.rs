@@ -6,8 +6,8 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
 use super::Network;
+use crate::blocks::cross_entropy;
 use crate::blocks::lstm::{BiLstm, LstmConfig};
-use crate::blocks::tokens::cross_entropy;
 use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Width of the GloVe vectors. The network does not contain their table: a batch holds vectors.
@@ -111,6 +111,8 @@ fn train_on<O: Observer>(
 }
 
 impl Network for InferSent {
+    const OUTPUT_LAYERS: &'static [&'static str] = &[r"classifier\.2"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "infersent",

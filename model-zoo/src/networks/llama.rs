@@ -210,6 +210,8 @@ pub(crate) fn train_on<O: Observer>(
 }
 
 impl Network for Llama {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["head"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let llama = Variant {
             name: "llama-2-7b",

@@ -14,8 +14,7 @@ use self::regions::{BoxHead, MaskHead, roi_align};
 use self::targets::{LEVELS, Targets, stride};
 use super::Network;
 use super::resnet::{ResNet, ResNetConfig};
-use crate::blocks::binary_cross_entropy;
-use crate::classify::cross_entropy;
+use crate::blocks::{binary_cross_entropy, cross_entropy};
 use crate::trainer::frozen_where;
 use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
@@ -180,6 +179,8 @@ fn train<O: Observer>(
 }
 
 impl Network for MaskRcnn {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["cls_score", "bbox_pred"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "mask-rcnn-r50-fpn",

@@ -123,6 +123,8 @@ impl InvertedResidual {
 }
 
 impl Network for MobileNetV2 {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "mobilenet-v2",

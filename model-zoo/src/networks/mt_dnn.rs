@@ -9,8 +9,9 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use super::bert::{Bert, BertConfig};
+use crate::blocks::cross_entropy;
 use crate::blocks::locked_dropout::locked_dropout;
-use crate::blocks::tokens::{cross_entropy, fits, words};
+use crate::blocks::tokens::{fits, words};
 use crate::{
     Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Phase, Trainer, Variant,
 };
@@ -242,6 +243,8 @@ fn train_on<O: Observer>(
 }
 
 impl Network for MtDnn {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier", "pooled"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "mt-dnn-large",

@@ -14,7 +14,8 @@ use burn::tensor::{Device, Tensor};
 use self::cell::{Cell, CellConfig, Fit, Kind};
 use self::convolutions::{norm, point};
 use super::Network;
-use crate::classify::{cross_entropy, labelled_images};
+use crate::blocks::cross_entropy;
+use crate::classify::labelled_images;
 use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Weight of the auxiliary classifier's loss.
@@ -229,6 +230,8 @@ fn train<O: Observer>(
 }
 
 impl Network for NasNet {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "nasnet-a-large",

@@ -289,6 +289,8 @@ impl Subsample {
 }
 
 impl Network for ResNet {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["fc"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let imagenet = |name, trainable, tensors, buffers| Variant {
             name,

@@ -186,6 +186,8 @@ fn train<O: Observer>(
 pub(crate) struct StyleGan;
 
 impl Network for StyleGan {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["dense1"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, noise: u64, side, batch, recipe| Variant {
             name,

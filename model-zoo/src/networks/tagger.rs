@@ -161,6 +161,8 @@ fn train_on<O: Observer>(
 }
 
 impl Network for Tagger {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["tags", "transitions"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "bilstm-cnn-crf",

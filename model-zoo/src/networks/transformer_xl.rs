@@ -310,6 +310,9 @@ fn train_on<O: Observer>(
 }
 
 impl Network for TransformerXl {
+    // The tables of words are the output layer too, and so is what belongs to them.
+    const OUTPUT_LAYERS: &'static [&'static str] = &["words"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let base = Variant {
             name: "transformer-xl-base",

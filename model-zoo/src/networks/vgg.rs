@@ -191,6 +191,8 @@ impl Layer {
 }
 
 impl Network for Vgg {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["fc3"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         let variant = |name, trainable, tensors, buffers| Variant {
             name,

@@ -160,6 +160,8 @@ pub(crate) fn train_on<O: Observer>(
 }
 
 impl Network for Vit {
+    const OUTPUT_LAYERS: &'static [&'static str] = &["head"];
+
     fn variants(file: &'static str) -> Vec<Variant> {
         vec![Variant {
             name: "vit-b-16",

@@ -14,7 +14,8 @@ use burn::nn::{
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::tokens::{cross_entropy, positions, tied_scores, words};
+use crate::blocks::cross_entropy;
+use crate::blocks::tokens::{positions, tied_scores, words};
 use crate::blocks::transformer::{decoder, encoder};
 use crate::{
     Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Phase, Trainer, Variant,
@@ -264,7 +265,7 @@ impl Network for Xlm {
             optimizer: OptimizerKind::Adam,
             recipe: "Unsupervised English-French translation; denoising of each language and back-translation in each direction, an optimizer step each, 32 sentences of about 2,000 tokens, Adam, dropout 0.1",
             differences: &[
-                "all four steps have --batch sentences of --seq tokens; the reference counts denoising batches in tokens (2,000) and the noise drops 10 % of the words",
+                "all four steps have --batch sentences of --seq tokens; the reference counts batches in tokens (2,000) and its noise drops 10 % of the words",
                 "the translation that back-translation starts from is one pass at its full length instead of one word after the other; the keys and values that the reference keeps meanwhile, 230 MB at these sizes while no activations are alive, are left out",
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],

@@ -219,7 +219,7 @@ impl Driver for NoDriver {
     }
 }
 
-/// The memory of a CUDA card.
+/// The memory of a CUDA card. Copies from and to the host are staged in the host's memory.
 #[derive(Debug)]
 pub(crate) struct CudaMemory {
     streams: MultiStream<CudaStreams>,
@@ -319,14 +319,6 @@ impl CardMemory for CudaMemory {
                 evicts,
             }))
         })
-    }
-
-    /// Does nothing: staging uses host memory.
-    fn write(&mut self, _stream: StreamId) {}
-
-    /// Does nothing: staging uses host memory.
-    fn read(&mut self, _bytes: &[u64], _stream: StreamId) -> Result<(), IoError> {
-        Ok(())
     }
 
     fn flush(&mut self, stream: StreamId) {
