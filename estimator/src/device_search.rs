@@ -16,7 +16,8 @@ use crate::{Bytes, Error};
 /// What the search found out about a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFit {
-    /// The least memory with which the step completes on such a device.
+    /// The least memory with which the step completes on such a device; on a larger one with the same kernels, if not even
+    /// what does not depend on kernels has room here.
     pub required_bytes: Bytes,
     /// Whether the step fits on the device.
     pub fits: bool,
@@ -65,12 +66,18 @@ pub fn search_devices(
     batch: u64,
     devices: &[DeviceSpec],
 ) -> Vec<Result<DeviceFit, Error>> {
-    let groups = group_by_kernels(0..devices.len(), |index| devices[*index].clone());
+    // The devices with the most memory first: their runs tell that the step is far too large for others.
+    let mut indices: Vec<_> = (0..devices.len()).collect();
+    indices.sort_by_key(|index| std::cmp::Reverse(devices[*index].available()));
+    let groups = group_by_kernels(indices, |index| devices[*index].clone());
     let found = parallel_map(&groups, |group| {
         let mut runs: Vec<UnlimitedRun> = Vec::new();
         let fits = group.iter().map(|index| {
             let device = &devices[*index];
             if !runs.iter().any(|run| run.holds_for(device)) {
+                if let Some(run) = runs.iter().find(|run| run.is_far_too_large_for(device)) {
+                    return Ok(run.refused());
+                }
                 runs.push(UnlimitedRun::of(program, batch, device)?);
             }
             let run = runs.iter().find(|run| run.holds_for(device));
@@ -95,6 +102,9 @@ struct UnlimitedRun {
     recording: Recording,
     lagged: Lagged,
     required_bytes: Bytes,
+    /// What is in use at the peak besides temporaries. A kernel that the tuner chooses needs more or less room to work, and
+    /// its result is the same.
+    lasting_bytes: Bytes,
     /// What burn's tuner tried, and what it could have tried on the device.
     trials: TrialSizes,
 }
@@ -102,8 +112,11 @@ struct UnlimitedRun {
 impl UnlimitedRun {
     fn of(program: &impl Program, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
         let simulated = program.simulate_unlimited(batch, device)?;
+        let estimate = simulated.estimate()?;
+        let temporaries = estimate.at_peak.temporaries;
         Ok(Self {
-            required_bytes: simulated.estimate()?.peak.required_bytes,
+            required_bytes: estimate.peak.required_bytes,
+            lasting_bytes: estimate.peak.live_bytes.saturating_sub(temporaries),
             trials: TrialSizes {
                 limit: device.largest_trial(),
                 ..simulated.trials
@@ -116,6 +129,21 @@ impl UnlimitedRun {
     /// Whether burn's tuner would choose the same kernels on `device`.
     fn holds_for(&self, device: &DeviceSpec) -> bool {
         self.trials.hold_for(device.largest_trial())
+    }
+
+    /// Whether `device` has no room for the step with any kernels.
+    fn is_far_too_large_for(&self, device: &DeviceSpec) -> bool {
+        let room = device.available();
+        room.is_some_and(|room| room < self.lasting_bytes)
+    }
+
+    /// What is found out about a device for which the step is far too large.
+    fn refused(&self) -> DeviceFit {
+        DeviceFit {
+            required_bytes: self.required_bytes,
+            fits: false,
+            lag_fits: None,
+        }
     }
 
     fn fit(&self, device: &DeviceSpec) -> DeviceFit {
