@@ -160,7 +160,7 @@ fn summarized(measured_on: &str, records: &[&Record], show_empty: bool) -> Vec<Q
         errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         QuantityErrors {
             measured_on: measured_on.into(),
-            name: *name,
+            name,
             errors,
         }
     });

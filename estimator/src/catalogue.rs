@@ -129,7 +129,7 @@ impl Row {
     fn usable(&self) -> (u64, Provenance, String) {
         match self.cuda_total_min_mib.or(self.cuda_total_mib) {
             Some(mib) if self.cuda_total_source == COMPUTED => {
-                let source = "from another figure of the card, which the note tells";
+                let source = "from the figure in the note";
                 (mib, Provenance::Derived, source.into())
             }
             Some(mib) => (mib, Provenance::Reported, self.cuda_total_source.clone()),

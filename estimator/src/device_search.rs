@@ -2,6 +2,7 @@
 
 use burn::tensor::FloatDType;
 
+use crate::analysis::Breakdown;
 use crate::card::{DeviceSpec, QueueLag};
 use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
@@ -16,8 +17,8 @@ use crate::{Bytes, Error};
 /// What the search found out about a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFit {
-    /// The least memory with which the step completes on such a device; on a larger one with the same kernels, if not even
-    /// what does not depend on kernels has room here.
+    /// The least memory with which the step completes on such a device. If the device has no room even for what kernels do
+    /// not change, this is the figure of a larger device of its kernel group.
     pub required_bytes: Bytes,
     /// Whether the step fits on the device.
     pub fits: bool,
@@ -68,7 +69,8 @@ pub fn search_devices(
 ) -> Vec<Result<DeviceFit, Error>> {
     // The devices with the most memory first: their runs tell that the step is far too large for others.
     let mut indices: Vec<_> = (0..devices.len()).collect();
-    indices.sort_by_key(|index| std::cmp::Reverse(devices[*index].available()));
+    let room = |index: &usize| devices[*index].available().unwrap_or(Bytes(u64::MAX));
+    indices.sort_by_key(|index| std::cmp::Reverse(room(index)));
     let groups = group_by_kernels(indices, |index| devices[*index].clone());
     let found = parallel_map(&groups, |group| {
         let mut runs: Vec<UnlimitedRun> = Vec::new();
@@ -97,14 +99,24 @@ pub fn search_devices(
     found.into_iter().map(|(_, fit)| fit).collect()
 }
 
+/// The part of what is in use at the peak that is in use with any kernels. Kernels need more or less room to work, some
+/// leave a gradient in a larger buffer, and some lay an activation out in another order, whose rows CUDA pads to no more than
+/// twice their size (a power of two: `cubecl-cuda` 0.11.3, `optimal_align`).
+fn certain(at_peak: &Breakdown) -> Bytes {
+    at_peak.parameters
+        + at_peak.optimizer
+        + at_peak.inputs
+        + at_peak.buffers
+        + at_peak.activations / 2
+}
+
 /// The run of a step on a device without its limit, which tells whether the step fits on devices with the same kernels.
 struct UnlimitedRun {
     recording: Recording,
     lagged: Lagged,
     required_bytes: Bytes,
-    /// What is in use at the peak besides temporaries. A kernel that the tuner chooses needs more or less room to work, and
-    /// its result is the same.
-    lasting_bytes: Bytes,
+    /// Bytes that are in use at once with any kernels.
+    certain_bytes: Bytes,
     /// What burn's tuner tried, and what it could have tried on the device.
     trials: TrialSizes,
 }
@@ -113,10 +125,9 @@ impl UnlimitedRun {
     fn of(program: &impl Program, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
         let simulated = program.simulate_unlimited(batch, device)?;
         let estimate = simulated.estimate()?;
-        let temporaries = estimate.at_peak.temporaries;
         Ok(Self {
             required_bytes: estimate.peak.required_bytes,
-            lasting_bytes: estimate.peak.live_bytes.saturating_sub(temporaries),
+            certain_bytes: certain(&estimate.at_peak),
             trials: TrialSizes {
                 limit: device.largest_trial(),
                 ..simulated.trials
@@ -134,7 +145,7 @@ impl UnlimitedRun {
     /// Whether `device` has no room for the step with any kernels.
     fn is_far_too_large_for(&self, device: &DeviceSpec) -> bool {
         let room = device.available();
-        room.is_some_and(|room| room < self.lasting_bytes)
+        room.is_some_and(|room| room < self.certain_bytes)
     }
 
     /// What is found out about a device for which the step is far too large.

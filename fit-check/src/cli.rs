@@ -198,7 +198,7 @@ pub struct Verify {
     #[arg(long, value_name = "CARD")]
     pub gpu: Option<String>,
     /// The driver under --device cuda: nvidia, or counting, which counts memory and runs nothing (without
-    /// --gpu, on a card with unlimited memory) [default: nvidia if there is one and no --gpu]
+    /// --gpu, on a card with unlimited memory) [default: nvidia; with --gpu counting, if there is no NVIDIA GPU]
     #[arg(long, value_name = "DRIVER")]
     pub driver: Option<String>,
     /// Whether burn tunes its kernels while the step runs (cold), or tuned them before, in a run of the same
@@ -240,7 +240,7 @@ pub struct Verify {
         allow_hyphen_values = true
     )]
     pub timeout: String,
-    /// Append the outcome to FILE [default: the records in this repository]
+    /// Append the outcome to FILE, which must exist [default: records.jsonl or largest_batches.jsonl in docs/data]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub record: Option<Option<PathBuf>>,
     /// Where the answer goes.
@@ -292,7 +292,7 @@ pub struct Models {
 pub struct Gpus {
     /// Show one card in full: a name, an alias, or a class such as 24GB
     pub card: Option<String>,
-    /// List the cards on which a training step of this model fits, the least memory first
+    /// List the cards that --runtime drives on which a training step of this model fits, the least memory first
     #[arg(long, value_name = "MODEL", conflicts_with = "card")]
     pub fits: Option<String>,
     /// Samples in a batch, with --fits [default: the batch of the published recipe]
@@ -358,7 +358,7 @@ pub struct Options {
     /// Train low-rank adapters of this rank instead of the weights
     #[arg(long, value_name = "RANK", allow_hyphen_values = true)]
     pub lora: Option<String>,
-    /// The projections that get adapters, for instance q,v [default: those of PEFT]
+    /// The projections that get adapters, for instance q,v [default: queries and values]
     #[arg(long, value_name = "NAMES", requires = "lora")]
     pub lora_targets: Option<String>,
     /// Format of the frozen weights beside adapters: dense (as --precision says), 8bit, 4bit

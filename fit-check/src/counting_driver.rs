@@ -99,6 +99,7 @@ impl CountingDriver {
             .prefix("fit-check-")
             .tempdir()
             .context("no temporary folder for the counting CUDA driver")?;
+        #[cfg(target_os = "linux")]
         check_libraries_load_from(folder.path())?;
         let driver = Self {
             folder,
@@ -236,20 +237,18 @@ impl Drop for CountingDriver {
 }
 
 /// Checks that a process may load a library from `folder`.
+#[cfg(target_os = "linux")]
 fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::sys::statvfs::{FsFlags, statvfs};
-        let flags = statvfs(folder).map_or(FsFlags::empty(), |system| system.flags());
-        if flags.contains(FsFlags::ST_NOEXEC) {
-            return Err(UserError::new(format!(
-                "no program can load the counting CUDA driver from {}, which is mounted with `noexec`",
-                folder.display()
-            ))
-            .hint("TMPDIR names another folder for temporary files"));
-        }
+    use nix::sys::statvfs::{FsFlags, statvfs};
+    let flags = statvfs(folder).map_or(FsFlags::empty(), |system| system.flags());
+    if !flags.contains(FsFlags::ST_NOEXEC) {
+        return Ok(());
     }
-    Ok(())
+    Err(UserError::new(format!(
+        "no program can load the counting CUDA driver from {}, which is mounted with `noexec`",
+        folder.display()
+    ))
+    .hint("TMPDIR names another folder for temporary files"))
 }
 
 /// Removes the database `name`, if a process has made one where CubeCL keeps databases.

@@ -123,7 +123,7 @@ pub struct Mark {
     pub step: usize,
     /// The figures of burn's pools.
     pub pools: Pools,
-    /// The tensors that the program names, by category.
+    /// Bytes of the tensors that the program names, by category.
     pub said: Breakdown,
     /// The most bytes in use within the phase, if the pools were sampled.
     pub sampled: Option<Readings>,

@@ -128,8 +128,10 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
                 either(&supported)
             )),
             // The configurations of other libraries have no `model_type`.
-            Err(Error::Field { field, .. }) if field == "model_type" && checkpoint.is_some() => {
-                Some(format!("{} names no `{field}`", path.display()))
+            Err(Error::Field { field, got, .. })
+                if field == "model_type" && checkpoint.is_some() =>
+            {
+                Some(format!("{}: `{field}` is {got}", path.display()))
             }
             Err(error) => return Err(UserError::from(error).of(path)),
         },

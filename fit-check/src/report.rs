@@ -311,7 +311,7 @@ pub struct VerifyReport {
     /// How far the estimate may be above the measurement, as a fraction of it.
     pub tolerance: f64,
     /// Whether the step ran, and the estimate is nowhere too low and nowhere too high by more
-    /// than `tolerance`.
+    /// than `tolerance`, but for the memory of the whole device, of which it is an upper bound.
     pub agrees: bool,
 }
 

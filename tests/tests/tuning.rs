@@ -183,18 +183,26 @@ fn the_tuner_chooses_among_what_the_card_can_hold() {
     assert!(limited > free, "{limited} {free}");
 }
 
-/// In a search among cards, one with more memory does not decide which kernels a smaller one can try.
+/// In a search among cards, one with more memory does not decide which kernels a smaller one can try. On a card that is
+/// far too small the step is not run; nor does it fit there.
 #[test]
 fn a_search_among_cards_knows_what_each_can_hold() {
     let (variant, job) = vgg_16();
     let step = training_job(&variant, &job).without_first_runs();
     let large = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::gib(1_000), Bytes::ZERO);
     let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
-    let found = search_devices(&step, 286, &[large, card]);
-    let [large, card] = found.try_into().expect("two cards");
-    let (large, card) = (large.unwrap(), card.unwrap());
-    assert!(large.fits && !card.fits);
+    let small = Gpu::find("rtx-3050").unwrap().spec(Runtime::Cuda);
+    let found = search_devices(&step, 286, &[small.clone(), large, card]);
+    let [tiny, large, card] = found.try_into().expect("three cards");
+    let (tiny, large, card) = (tiny.unwrap(), large.unwrap(), card.unwrap());
+    assert!(large.fits && !card.fits && !tiny.fits);
     assert!(large.required_bytes < card.required_bytes);
+    assert!(
+        [large, card]
+            .map(|fit| fit.required_bytes)
+            .contains(&tiny.required_bytes)
+    );
+    assert!(step.simulate(286, small).unwrap().outcome().is_err());
 }
 
 /// CubeCL moves buffers off pages of an old size when a card is nearly full, but no buffer that a queued launch

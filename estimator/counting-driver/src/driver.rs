@@ -116,6 +116,7 @@ impl Driver {
 
     /// Notes in the journal that the process ends, on each card that it uses, and what it still holds there.
     pub fn exits(&self) {
+        self.journal.end();
         for (index, card) in self.cards.iter().enumerate() {
             if card.in_use.load(Ordering::Relaxed) {
                 let held = self.memory(index).used();

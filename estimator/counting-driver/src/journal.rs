@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The event of a line.
@@ -36,6 +36,8 @@ pub(crate) struct Journal {
     started: Instant,
     calls: AtomicU64,
     launches: AtomicU64,
+    /// Whether the process ends. Other threads may still free memory then.
+    ends: AtomicBool,
 }
 
 impl Journal {
@@ -51,6 +53,7 @@ impl Journal {
             started: Instant::now(),
             calls: AtomicU64::new(0),
             launches: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
         })
     }
 
@@ -63,6 +66,11 @@ impl Journal {
     pub fn launched(&self) {
         self.launches.fetch_add(1, Ordering::Relaxed);
         LAUNCHED.set(LAUNCHED.get() + 1);
+    }
+
+    /// From now on the journal only takes lines about the end of the process.
+    pub fn end(&self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 
     /// Writes a line: `event` with `bytes` on `card`, on which the process now has `used` bytes.
@@ -89,8 +97,11 @@ impl Journal {
         let Ok(mut file) = file.lock() else {
             return;
         };
+        if self.ends.load(Ordering::Relaxed) && !matches!(event, Event::Exit) {
+            return;
+        }
         if let Err(error) = file.write_all(line.as_bytes()) {
-            // Without its end, a journal would say of a card that refuses memory that it does not.
+            // A journal without its end would hide refusals.
             eprintln!("fit-check's counting CUDA driver cannot write its journal: {error}");
             std::process::abort();
         }

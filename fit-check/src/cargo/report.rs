@@ -123,7 +123,7 @@ impl ProgramReport {
                 required_bytes: required,
                 kernel: analysis.active_op(&recording, position).kernel,
             },
-            held: held(&recording, position),
+            held: held(&recording, &analysis.lifetimes, position),
             cards: cards
                 .map(|card| verdict(card, &recording, required))
                 .collect(),
@@ -176,10 +176,9 @@ fn writer(recording: &Recording, life: Lifetime) -> Option<String> {
 }
 
 /// The buffers in use right after the event at `position`.
-fn held(recording: &Recording, position: usize) -> Vec<HeldBuffers> {
-    let lifetimes = Lifetimes::of(recording);
+fn held(recording: &Recording, lifetimes: &Lifetimes, position: usize) -> Vec<HeldBuffers> {
     let mut kinds: HashMap<(Bytes, Option<String>), usize> = HashMap::new();
-    for buffer in Timeline::buffers(recording, &lifetimes, position) {
+    for buffer in Timeline::buffers(recording, lifetimes, position) {
         let writer = writer(recording, lifetimes.get(buffer));
         let bytes = recording.buffer(buffer).bytes;
         *kinds.entry((bytes, writer)).or_default() += 1;
@@ -217,7 +216,8 @@ mod tests {
             buffers.push(buffer);
         }
         recording.add_launch(KernelId(0), None, &[], &buffers[..2]);
-        let held = held(&recording, recording.events.len() - 1);
+        let lifetimes = Lifetimes::of(&recording);
+        let held = held(&recording, &lifetimes, recording.events.len() - 1);
         let of = |bytes, count, size, writer: Option<&str>| HeldBuffers {
             bytes: Bytes(bytes),
             count,

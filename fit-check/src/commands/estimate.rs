@@ -219,8 +219,17 @@ fn lower_bound(
     request: &ResolvedRequest,
     checkpoint: &Checkpoint,
 ) -> anyhow::Result<u8> {
-    if raw.plots.any() {
-        need_network(&request.model, &request.origin, "a picture")?;
+    let advises = raw.advise == Advise::Always;
+    for (asked, what) in [
+        (raw.plots.any(), "a picture"),
+        (raw.layers, "--layers"),
+        (raw.kernels, "--kernels"),
+        (raw.every_run, "--every-run"),
+        (advises, "--advise"),
+    ] {
+        if asked {
+            need_network(&request.model, &request.origin, what)?;
+        }
     }
     output::check(&raw.output)?;
     let report = LowerBound::of(request, checkpoint)?;

@@ -102,6 +102,11 @@ fn unused(report: &ProgramMemoryReport) -> UserError {
 }
 
 fn stopped(report: &ProgramMemoryReport) -> UserError {
+    if report.ended == Ended::Exited(0) {
+        return UserError::new("the card is too small for all processes of the program together").hint(
+            "a signal ended one of them, and the memory of such a process counts until the end: if it had ended before others began, the program may fit",
+        );
+    }
     UserError::new(format!("the program {}", report.ended)).hint(match report.ended {
         Ended::TimedOut(_) => {
             "the figures are those until then; --timeout SECONDS gives it longer, and few training steps are enough"

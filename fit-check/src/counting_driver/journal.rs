@@ -82,8 +82,11 @@ pub struct Usage {
     pub peak_at: CallPosition,
     /// The bytes that it held when it ended.
     pub end_bytes: Bytes,
-    /// The most of its processes that used the card at once. A process that a signal ended counts on.
+    /// The most of its processes that used the card at once.
     pub processes: u64,
+    /// Processes that used the card and did not come to their end, since a signal ended them or they still run. They count
+    /// until the end of the journal.
+    pub cut_short: u64,
     /// The most bytes at once that the card needs, with what each of these processes takes besides.
     pub needed_bytes: Bytes,
     /// Allocations that succeeded.
@@ -220,15 +223,18 @@ impl Journal {
                 }
             }
             alive.insert(entry.process);
-            let alive = alive.len() as u64;
-            usage.processes = usage.processes.max(alive);
-            usage.needed_bytes = usage.needed_bytes.max(used + overhead * alive);
+            let at_once = alive.len() as u64;
+            usage.processes = usage.processes.max(at_once);
+            usage.needed_bytes = usage.needed_bytes.max(used + overhead * at_once);
             if used > usage.peak_bytes {
                 usage.peak_bytes = used;
                 usage.peak_at = entry.moment;
             }
             usage.end_bytes = used;
             usage.curve.push((calls, used));
+        }
+        if let Some(usage) = &mut usage {
+            usage.cut_short = alive.len() as u64;
         }
         usage
     }

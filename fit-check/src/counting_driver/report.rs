@@ -38,7 +38,8 @@ pub struct CardUsage {
     /// The card.
     pub gpu: GpuName,
     /// Whether every allocation succeeded in the end, and the card has room for all processes of the program together;
-    /// null if the program did not come to its end, and the card was not too small until then.
+    /// null if the program did not come to its end, and the card was not too small until then, or if it was too small
+    /// only with a process that a signal ended, which may have had its memory for longer than it lived.
     pub fits: Option<bool>,
     /// The most bytes of the card that the program held at once, without the overhead of its processes.
     pub peak_bytes: Bytes,
@@ -64,9 +65,11 @@ pub struct CardUsage {
 impl CardUsage {
     /// The `usage` of the card `gpu` by a program that `ended`.
     pub fn new(gpu: GpuName, usage: Usage, ended: Ended) -> Self {
-        let has_room = usage.refused.is_empty() && usage.needed_bytes <= gpu.usable_bytes;
+        let has_room = usage.needed_bytes <= gpu.usable_bytes;
+        let too_small = !usage.refused.is_empty() || !has_room && usage.cut_short == 0;
+        let known = too_small || has_room && ended == Ended::Exited(0);
         Self {
-            fits: (!has_room || ended == Ended::Exited(0)).then_some(has_room),
+            fits: known.then_some(!too_small),
             headroom_bytes: gpu.usable_bytes.saturating_sub(usage.needed_bytes),
             processes: usage.processes,
             gpu,

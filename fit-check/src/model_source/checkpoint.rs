@@ -86,8 +86,8 @@ impl Checkpoint {
         sums
     }
 
-    /// The tensors of floats in the form that the zoo takes. Those of integers and of truth values (positions, counters,
-    /// attention masks) no optimizer trains, and a program need not hold them.
+    /// The tensors of floats in the form that the zoo takes. No optimizer trains the others: positions, counters and
+    /// attention masks, which a program need not hold, and packed weights, of which it is not known how it holds them.
     pub(super) fn weight_tensors(&self) -> Vec<WeightTensor> {
         let floats = self.tensors.iter().filter(|tensor| tensor.is_float());
         let tensors = floats.map(|tensor| WeightTensor {

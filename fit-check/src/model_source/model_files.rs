@@ -146,7 +146,7 @@ fn only(folder: &Path, ending: &str) -> Result<Option<PathBuf>, UserError> {
 }
 
 /// All parts of the weights of which the file at `path` is one; `None` if its name is not that of a part, such as
-/// `model-00001-of-00003.safetensors`.
+/// `model-00001-of-00003.safetensors`. Some models count from 0 (`openai/gpt-oss-20b`: 0 to 2 of 2).
 fn parts(path: &Path) -> Option<Vec<PathBuf>> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".safetensors")?;
     let (part, of) = stem.rsplit_once("-of-")?;
@@ -154,9 +154,16 @@ fn parts(path: &Path) -> Option<Vec<PathBuf>> {
     let digits = part.len();
     let number: usize = part.parse().ok()?;
     let last: usize = of.parse().ok()?;
-    let name = |number| format!("{model}-{number:0digits$}-of-{of}.safetensors");
-    let parts = (1..=last).map(|number| path.with_file_name(name(number)));
-    (number <= last && last <= MOST_FILES).then(|| parts.collect())
+    if number > last || last > MOST_FILES {
+        return None;
+    }
+    let file = |number: usize| {
+        path.with_file_name(format!("{model}-{number:0digits$}-of-{of}.safetensors"))
+    };
+    // A part in the middle that is missing is an error when it is read.
+    let begin = usize::from(!file(0).exists());
+    let end = last - usize::from(begin == 0 && number < last && !file(last).exists());
+    Some((begin..=end).map(file).collect())
 }
 
 /// The files that the index at `path` names.
@@ -282,6 +289,14 @@ mod tests {
         assert_eq!(ModelFiles::find(folder.path()).unwrap().weights, all);
         assert_eq!(parts(Path::new("a-tale-of-two.safetensors")), None);
         assert_eq!(parts(Path::new("model-3-of-2.safetensors")), None);
+        // Those that count from 0, to the number of parts or to one less.
+        for names in [["b-0-of-1", "b-1-of-1"], ["c-0-of-2", "c-1-of-2"]] {
+            let names = names.map(|name| part(&format!("{name}.safetensors")));
+            names.iter().for_each(|name| fs::write(name, "").unwrap());
+            for name in &names {
+                assert_eq!(parts(name), Some(names.to_vec()));
+            }
+        }
     }
 
     #[test]

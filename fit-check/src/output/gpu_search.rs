@@ -30,8 +30,11 @@ impl Report for FitsReport {
         match self.cards.as_slice() {
             [] => {
                 let none = match self.undetermined.is_empty() {
-                    true => "fits on no card of the catalogue",
-                    false => "fits on no card of which that is known",
+                    true => format!(
+                        "fits on no card of the catalogue that {} drives",
+                        self.asked.runtime
+                    ),
+                    false => "fits on no card of which that is known".into(),
                 };
                 let none = styled(BAD, none);
                 let _ = writeln!(page, "  {none}");
