@@ -24,6 +24,10 @@ use crate::record::Recording;
 
 /// A simulated card: burn trains on its [`device`](Self::device) as on any other, and the card records what
 /// happens to its memory.
+///
+/// Drop its tensors and modules before the card. In a build without fusion and without autotune, dropping a card ends
+/// its thread, and CubeCL waits up to 30 seconds for that end (`SHUTDOWN_JOIN_TIMEOUT` of `cubecl-common` 0.11.3,
+/// `src/device/handle/channel.rs`), in vain as long as a tensor of the card is there.
 #[derive(Debug)]
 pub struct SimulatedCard {
     index: u16,

@@ -60,7 +60,7 @@ pub struct Gpu {
 pub struct Overhead {
     /// The typical overhead.
     pub typical_bytes: Bytes,
-    /// An overhead that no known process exceeded; verdicts use it.
+    /// An overhead that none of the 26 processes of [`Overhead::of`] exceeded; verdicts use it.
     pub cautious_bytes: Bytes,
 }
 
@@ -255,9 +255,22 @@ impl Gpu {
             multiprocessors: self.multiprocessors.unwrap_or(unlimited.multiprocessors),
             total: Some(self.usable_bytes),
             overhead: self.overhead().cautious_bytes,
+            largest_binding: self.largest_binding(),
             ..unlimited
         };
         DeviceSpec::new(card, runtime)
+    }
+
+    /// The largest buffer that a shader can bind.
+    ///
+    /// Metal states a limit of its own (`maxBufferLength`: `wgpu-hal` 30.0.1, `src/metal/adapter.rs`). It is taken to be
+    /// half of a Mac's memory: a Mac mini with 8 GB states 4 GiB (<https://github.com/ggml-org/llama.cpp/pull/1706>;
+    /// other Macs not verified).
+    fn largest_binding(&self) -> Bytes {
+        match (self.vendor.as_str(), self.physical_bytes) {
+            ("Apple", Some(physical)) => physical / 2,
+            _ => CardSpec::LARGEST_BINDING,
+        }
     }
 
     /// Whether `runtime` drives cards of this vendor.
@@ -365,6 +378,21 @@ mod tests {
         assert_eq!(usable("m1-max"), Bytes::mib(48 * 1024));
         assert_eq!(usable("m2-ultra"), Bytes::mib(144 * 1024));
         assert_eq!(usable("apple-24gb"), Bytes::mib(18_186));
+    }
+
+    /// Half of 64, 192 and 24 GiB; and what `wgpu-hal` states for cards with Vulkan: 2^31 - 1, in whole words.
+    #[test]
+    fn a_mac_binds_half_of_its_memory() {
+        let binding = |name| {
+            let device = Gpu::find(name).unwrap().spec(Runtime::Wgpu);
+            device.card.largest_binding
+        };
+        assert_eq!(binding("m1-max"), Bytes::gib(32));
+        assert_eq!(binding("m2-ultra"), Bytes::gib(96));
+        assert_eq!(binding("apple-24gb"), Bytes::gib(12));
+        for name in ["rtx-3090", "rx-7900-xtx"] {
+            assert_eq!(binding(name), Bytes(2_147_483_644), "{name}");
+        }
     }
 
     #[test]

@@ -8,9 +8,8 @@ use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
 use crate::parallel::parallel_map;
 use crate::queue_lag::Lagged;
-use crate::record::Recording;
 use crate::replay::replay;
-use crate::run::{Run, TrialSizes};
+use crate::run::{Run, Simulated};
 use crate::verdict::is_close;
 use crate::{Bytes, Error};
 
@@ -31,6 +30,12 @@ pub struct DeviceFit {
 /// `precision`. It runs once for all devices on which burn chooses the same kernels, and its calls are then replayed in
 /// the memory of each. (On a device whose kernels are not tuned before, burn could choose others if the device were fuller
 /// than the one of the run.)
+///
+/// # Errors
+///
+/// Each device has a result of its own. The errors are those of [`estimate`](fn@crate::estimate) for such a device; that
+/// burn has no kernel ([`Error::NoKernel`]) or refuses the type ([`Error::Precision`]) also counts for smaller devices
+/// with the same kernels, on which the step is not run.
 ///
 /// # Examples
 ///
@@ -62,6 +67,10 @@ pub fn find_devices(
 }
 
 /// Like [`find_devices`], for `program` with `batch` samples.
+///
+/// # Errors
+///
+/// As for [`find_devices`].
 pub fn search_devices(
     program: &(impl Program + Sync),
     batch: u64,
@@ -73,30 +82,57 @@ pub fn search_devices(
     indices.sort_by_key(|index| std::cmp::Reverse(room(index)));
     let groups = group_by_kernels(indices, |index| devices[*index].clone());
     let found = parallel_map(&groups, |group| {
-        let mut runs: Vec<UnlimitedRun> = Vec::new();
-        let fits = group.iter().map(|index| {
-            let device = &devices[*index];
-            if !runs.iter().any(|run| run.holds_for(device)) {
-                if let Some(run) = runs.iter().find(|run| run.is_far_too_large_for(device)) {
-                    return Ok(run.refused());
-                }
-                runs.push(UnlimitedRun::of(program, batch, device)?);
-            }
-            let run = runs.iter().find(|run| run.holds_for(device));
-            Ok(run.expect("a run on the device holds for it").fit(device))
-        });
-        fits.collect::<Result<Vec<_>, Error>>()
-    });
-    let found = groups.into_iter().zip(found).flat_map(|(group, found)| {
-        let found: Vec<_> = match found {
-            Ok(fits) => fits.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); group.len()],
+        let mut search = GroupSearch {
+            program,
+            batch,
+            runs: Vec::new(),
+            cannot_run: None,
         };
-        group.into_iter().zip(found)
+        let fits = group.iter().map(|index| search.fit(&devices[*index]));
+        fits.collect::<Vec<_>>()
     });
-    let mut found: Vec<_> = found.collect();
+    let indices = groups.into_iter().flatten();
+    let mut found: Vec<_> = indices.zip(found.into_iter().flatten()).collect();
     found.sort_by_key(|(index, _)| *index);
     found.into_iter().map(|(_, fit)| fit).collect()
+}
+
+/// The search among devices with the same kernels.
+struct GroupSearch<'a, P> {
+    program: &'a P,
+    batch: u64,
+    runs: Vec<UnlimitedRun>,
+    /// Why the step runs on none of the devices.
+    cannot_run: Option<Error>,
+}
+
+impl<P: Program> GroupSearch<'_, P> {
+    /// Finds out whether the step fits on `device`.
+    fn fit(&mut self, device: &DeviceSpec) -> Result<DeviceFit, Error> {
+        if let Some(run) = self.runs.iter().find(|run| run.holds_for(device)) {
+            return Ok(run.fit(device));
+        }
+        let mut runs = self.runs.iter();
+        if let Some(run) = runs.find(|run| run.is_far_too_large_for(device)) {
+            return Ok(run.refused());
+        }
+        if let Some(error) = &self.cannot_run {
+            return Err(error.clone());
+        }
+        match UnlimitedRun::of(self.program, self.batch, device) {
+            Ok(run) => {
+                let fit = run.fit(device);
+                self.runs.push(run);
+                Ok(fit)
+            }
+            Err(error) => {
+                if matches!(error, Error::NoKernel(_) | Error::Precision(_)) {
+                    self.cannot_run = Some(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
 }
 
 /// The part of what is in use at the peak that is in use with any kernels. Kernels need more or less room to work, some
@@ -112,34 +148,30 @@ fn certain(at_peak: &Breakdown) -> Bytes {
 
 /// The run of a step on a device without its limit, which tells whether the step fits on devices with the same kernels.
 struct UnlimitedRun {
-    recording: Recording,
+    simulated: Simulated,
     lagged: Lagged,
     required_bytes: Bytes,
     /// Bytes that are in use at once with any kernels.
     certain_bytes: Bytes,
-    /// What burn's tuner tried, and what it could have tried on the device.
-    trials: TrialSizes,
 }
 
 impl UnlimitedRun {
     fn of(program: &impl Program, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
-        let simulated = program.simulate_unlimited(batch, device)?;
+        let mut simulated = program.simulate_unlimited(batch, device)?;
         let estimate = simulated.estimate()?;
+        // The run stands for one on the device.
+        simulated.trials.limit = device.largest_trial();
         Ok(Self {
             required_bytes: estimate.peak.required_bytes,
             certain_bytes: certain(&estimate.at_peak),
-            trials: TrialSizes {
-                limit: device.largest_trial(),
-                ..simulated.trials
-            },
-            recording: simulated.recording,
+            simulated,
             lagged: Lagged::default(),
         })
     }
 
     /// Whether burn's tuner would choose the same kernels on `device`.
     fn holds_for(&self, device: &DeviceSpec) -> bool {
-        self.trials.hold_for(device.largest_trial())
+        self.simulated.chooses_as_on(device)
     }
 
     /// Whether `device` has no room for the step with any kernels.
@@ -159,7 +191,7 @@ impl UnlimitedRun {
 
     fn fit(&self, device: &DeviceSpec) -> DeviceFit {
         let completes = |lag| {
-            let recording = self.lagged.of(&self.recording, lag);
+            let recording = self.lagged.of(&self.simulated.recording, lag);
             replay(device, recording, |id| recording.buffer(id).bytes).completed()
         };
         let fits = completes(QueueLag::None);
@@ -169,5 +201,73 @@ impl UnlimitedRun {
             fits,
             lag_fits: is_close.then(|| QueueLag::REQUIRED.iter().copied().all(completes)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Runtime;
+    use crate::record::Recording;
+    use crate::run::{Parameters, TrialSizes};
+
+    /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
+    /// tries a buffer that is too large for all of them.
+    struct Failing {
+        error: Error,
+        runs: AtomicUsize,
+    }
+
+    impl Program for Failing {
+        fn simulate(&self, _batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            let limit = spec.largest_trial();
+            // A quarter of the card.
+            if limit == Bytes::gib(4) {
+                return Err(self.error.clone());
+            }
+            Ok(Simulated {
+                spec,
+                recording: Recording::default(),
+                parameters: Parameters::default(),
+                reserved: Bytes::ZERO,
+                first_run: None,
+                choices: Vec::new(),
+                trials: TrialSizes {
+                    limit,
+                    largest: Bytes::gib(100),
+                },
+            })
+        }
+    }
+
+    /// Whether there is an answer for cards of 8, 16 and 24 GiB if those of 16 GiB fail with `error`, and the number of
+    /// runs.
+    fn answers(error: Error) -> ([bool; 3], usize) {
+        let step = Failing {
+            error,
+            runs: AtomicUsize::new(0),
+        };
+        let devices = [8, 16, 24].map(|gib| {
+            let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+            unlimited.with_memory(Bytes::gib(gib), Bytes::ZERO)
+        });
+        let found = search_devices(&step, 1, &devices);
+        let answered = [0, 1, 2].map(|index: usize| found[index].is_ok());
+        (answered, step.runs.into_inner())
+    }
+
+    #[test]
+    fn an_error_on_one_device_leaves_the_answers_for_the_others() {
+        assert_eq!(answers(Error::NeverTuned), ([true, false, true], 3));
+    }
+
+    /// The largest card comes first.
+    #[test]
+    fn a_step_without_a_kernel_is_not_run_again() {
+        let error = Error::NoKernel("a feature".into());
+        assert_eq!(answers(error), ([false, false, true], 2));
     }
 }

@@ -12,7 +12,7 @@ use crate::analysis::{
 };
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::{Program, TrainingJob};
-use crate::record::{Event, Failure, LayerId, Recording};
+use crate::record::{Failure, LayerId, Recording};
 use crate::required::required;
 use crate::run::{FirstRun, Parameters, Run, Simulated};
 use crate::{Bytes, Error, OutOfMemory};
@@ -133,7 +133,8 @@ impl Simulated {
 ///
 /// # Errors
 ///
-/// The program panicked, or the card does not offer the type.
+/// As for [`simulate`](crate::simulate). Also [`Error::OutOfMemory`] if the program needs a buffer that is larger than
+/// `device` allows with each kernel that burn's tuner can try.
 ///
 /// # Examples
 ///
@@ -166,21 +167,28 @@ pub fn estimate(
 }
 
 /// The indices of `phases` that belong to the last step; all of them if no step was completed.
+///
+/// A step that updates several networks has several optimizer phases, so a step begins with its batch. If there is no
+/// phase of a batch at all, it begins after the update before, or after the initialization.
 fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
-    let (mut start, mut end, mut all) = (None, None, 0);
-    for (index, phase) in phases.enumerate() {
-        match phase {
-            // A step that updates several networks has several optimizer phases, so a step begins with its
-            // batch.
-            Phase::Data => start = Some(index),
-            Phase::Optimizer => end = Some(index + 1),
-            _ => {}
+    let phases: Vec<_> = phases.collect();
+    let last = |phases: &[Phase], wanted: &[Phase]| {
+        let mut phases = phases.iter();
+        phases.rposition(|phase| wanted.contains(phase))
+    };
+    let Some(update) = last(&phases, &[Phase::Optimizer]) else {
+        return 0..phases.len();
+    };
+    let start = match last(&phases, &[Phase::Data]) {
+        Some(batch) => batch,
+        None => {
+            let before = last(&phases[..update], &[Phase::Init, Phase::Optimizer]);
+            before.map_or(0, |before| before + 1)
         }
-        all = index + 1;
-    }
-    match (start, end) {
-        (Some(start), Some(end)) if start < end => start..end,
-        _ => 0..all,
+    };
+    match start <= update {
+        true => start..update + 1,
+        false => 0..phases.len(),
     }
 }
 
@@ -234,15 +242,9 @@ impl Analysis {
         History::of(recording, &self.categories, &self.layer_of)
     }
 
-    /// The operation for which the card allocates at `position`: the next launch, since a launch comes after
-    /// the allocations made for it.
+    /// The operation for which the card allocates at `position`: that of the [next launch](Recording::next_launch).
     pub fn active_op(&self, recording: &Recording, position: usize) -> ActiveOp {
-        let events = recording.events.iter().enumerate().skip(position);
-        let mut launches = events.filter_map(|(position, event)| match event {
-            Event::Launch(launch) => Some((position, *launch)),
-            _ => None,
-        });
-        let Some((position, launch)) = launches.next() else {
+        let Some((position, launch)) = recording.next_launch(position) else {
             return ActiveOp::default();
         };
         ActiveOp {
@@ -348,5 +350,37 @@ pub fn kernel_name(name: &str) -> String {
         // The type of a kernel is in a module with the kernel's name.
         Some(module) => module.to_string(),
         None => last.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_step;
+    use crate::Phase::{Backward, Data, Forward, Init, Optimizer};
+
+    /// Two steps of two networks, with one batch for both.
+    #[test]
+    fn the_last_step_begins_with_its_batch() {
+        let step = [Data, Forward, Backward, Optimizer, Backward, Optimizer];
+        let phases = [Init].into_iter().chain(step).chain(step);
+        assert_eq!(last_step(phases), 7..13);
+    }
+
+    #[test]
+    fn without_batches_the_last_step_begins_after_the_update_before_it() {
+        let step = [Forward, Backward, Optimizer];
+        let one = [Init].into_iter().chain(step);
+        assert_eq!(last_step(one.clone()), 1..4);
+        let two = one.chain(step);
+        assert_eq!(last_step(two.clone()), 4..7);
+        // The last forward pass is of no whole step.
+        assert_eq!(last_step(two.chain([Forward])), 4..7);
+    }
+
+    #[test]
+    fn without_an_update_every_phase_counts() {
+        assert_eq!(last_step([Init, Data, Forward].into_iter()), 0..3);
+        assert_eq!(last_step([Init, Forward, Backward].into_iter()), 0..3);
+        assert_eq!(last_step(std::iter::empty()), 0..0);
     }
 }

@@ -61,7 +61,7 @@ pub struct LargestBatch {
     /// What prevents a larger batch.
     pub limit: Limit,
     /// The batch before `batch`, if it does not fit although `batch` does: with another batch the pools have pages of
-    /// another size.
+    /// another size. It was only run if a replay predicted that, so `None` does not prove that it fits.
     pub smaller_refused: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ pub struct LargestBatch {
 ///
 /// # Errors
 ///
-/// The step itself failed, or every batch fits ([`Error::NoLimit`]).
+/// As for [`estimate`](fn@crate::estimate), or every batch fits ([`Error::NoLimit`]).
 ///
 /// # Examples
 ///
@@ -144,6 +144,9 @@ pub fn largest_batch<P: Program>(
 
 /// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
 /// [`may_run_out`](crate::may_run_out) tries. In a training of many steps each of these runs can happen now and then.
+///
+/// This is where one search ends: the next batch that the program accepts does not fit in every run, or is more than
+/// `batch`. A larger one may fit again.
 ///
 /// # Errors
 ///

@@ -31,6 +31,22 @@
 //! CubeCL's own allocator takes pages, reuses them and runs out of memory. The result is a
 //! [`Recording`](record::Recording), from which this crate computes everything else.
 //!
+//! # The process
+//!
+//! To burn, simulated cards are the devices of ROCm. The root manifest of the workspace must therefore replace that
+//! runtime:
+//!
+//! ```toml
+//! [patch.crates-io]
+//! cubecl-hip = { path = "estimator/hip-shim" }
+//! ```
+//!
+//! Estimates belong in a process of their own, since they change configuration that the whole process shares, and leave
+//! it changed: that of burn (whether it fuses, for each thread that has not read it yet), that of CubeCL (its tuner and
+//! its logs), and the folder of CubeCL's database, in place of which CubeCL uses memory. A `burn.toml`, a `cubecl.toml` and
+//! their environment variables have no effect there. burn also keeps what it learned about each card until the process
+//! ends.
+//!
 //! Invariant: this crate does not know the name of any model, and has no formula for what a layer needs.
 
 pub mod analysis;

@@ -37,7 +37,9 @@ pub struct ModuleTensor {
 }
 
 /// Calls `see` with every tensor of `module`, without creating any; `name` is the prefix of the paths.
-pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTensor)) {
+///
+/// `see` is no type parameter, so that burn's visit of a module is compiled once and not for each caller.
+pub fn visit_tensors<M: Module>(name: &str, module: &M, see: &mut dyn FnMut(ModuleTensor)) {
     module.visit(&mut Walk {
         path: match name {
             "" => Vec::new(),
@@ -49,20 +51,19 @@ pub fn visit_tensors<M: Module>(name: &str, module: &M, see: impl FnMut(ModuleTe
 
 /// Calls `see` with each parameter of `module` that has one of `gradients`, and with a function that finds the buffer
 /// under the gradient: with fusion, it first executes what is still held back.
-pub fn visit_gradients<M: Module>(
-    module: &M,
-    gradients: &GradientsParams,
-    see: impl FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>),
-) {
+pub fn visit_gradients<M: Module>(module: &M, gradients: &GradientsParams, see: SeeGradient<'_>) {
     module.visit(&mut GradientWalk { gradients, see });
 }
 
-struct GradientWalk<'a, F> {
+/// What is called with each parameter that has a gradient.
+pub type SeeGradient<'a> = &'a mut dyn FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>);
+
+struct GradientWalk<'a> {
     gradients: &'a GradientsParams,
-    see: F,
+    see: SeeGradient<'a>,
 }
 
-impl<F: FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>)> ModuleVisitor for GradientWalk<'_, F> {
+impl ModuleVisitor for GradientWalk<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.get::<D>(param.id) {
             (self.see)(param.id, &|| handle_of(&gradient));
@@ -75,13 +76,13 @@ impl<F: FnMut(ParamId, &dyn Fn() -> Option<BufferHandle>)> ModuleVisitor for Gra
 /// weights.
 const STATISTIC: &str = "running_";
 
-struct Walk<F> {
+struct Walk<'a> {
     /// Name of each module on the path, and the type of its container.
     path: Vec<(String, String)>,
-    see: F,
+    see: &'a mut dyn FnMut(ModuleTensor),
 }
 
-impl<F: FnMut(ModuleTensor)> Walk<F> {
+impl Walk<'_> {
     fn layer(&self) -> Layer {
         let parents = &self.path[..self.path.len().saturating_sub(1)];
         let names: Vec<_> = parents.iter().map(|(name, _)| name.as_str()).collect();
@@ -117,7 +118,7 @@ impl<F: FnMut(ModuleTensor)> Walk<F> {
     }
 }
 
-impl<F: FnMut(ModuleTensor)> ModuleVisitor for Walk<F> {
+impl ModuleVisitor for Walk<'_> {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push((name.into(), container_type.into()));
     }

@@ -10,7 +10,7 @@ use cubecl_server::server::IoError;
 
 use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, any_service, memory};
-use crate::record::{BufferId, Event, Failure, MetadataId, Recording, Refusal};
+use crate::record::{BufferId, Event, Failure, Launch, MetadataId, Recording, Refusal};
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,11 +178,14 @@ impl Replay {
                 self.buffers[buffer.0 as usize] = None;
             }
             Event::Launch(launch) => {
-                if let Some(metadata) = recording.launch(*launch).metadata {
+                let Launch {
+                    metadata, is_empty, ..
+                } = *recording.launch(*launch);
+                if let Some(metadata) = metadata {
                     let words = recording.metadata[metadata.0 as usize].words;
                     self.fill(metadata, words);
                     // A card without room for metadata refuses the next allocation too.
-                    let _ = self.memory.launch(&self.words, self.stream);
+                    let _ = self.memory.launch(&self.words, is_empty, self.stream);
                 }
                 self.bound.pop_front();
             }

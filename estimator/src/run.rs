@@ -47,8 +47,10 @@ pub struct Run {
     modules: BTreeMap<String, Vec<(usize, Role)>>,
     /// The roles of gradients and inputs, for the next mark.
     roles: Vec<(usize, Role)>,
+    /// The layer of each parameter, for its gradient.
     layers: HashMap<ParamId, Layer>,
-    parameters: HashMap<ParamId, (Kind, u64, Bytes)>,
+    /// The tensors of the modules, by the module's name: a copy of a module has the same parameter ids.
+    parameters: HashMap<(String, ParamId), (Kind, u64, Bytes)>,
     failed: Option<Progress>,
 }
 
@@ -67,12 +69,13 @@ impl Run {
     }
 
     /// Reports `module` as it is now; `name` is empty if the program trains only one module. Parameters that
-    /// do not exist yet are not created.
+    /// do not exist yet are not created. Each module needs a name of its own, copies of a module too, such as a teacher
+    /// or a moving average.
     pub fn module<M: Module>(&mut self, name: &str, module: &M) {
         let mut roles = Vec::new();
-        visit_tensors(name, module, |tensor| {
+        visit_tensors(name, module, &mut |tensor| {
             let known = (tensor.kind, tensor.elements, tensor.bytes);
-            self.parameters.insert(tensor.id, known);
+            self.parameters.insert((name.to_string(), tensor.id), known);
             if let Some(buffer) = tensor.handle.map(|handle| handle.buffer()) {
                 let layer = self.shared.recorder().layer(tensor.layer.clone());
                 let role = match tensor.kind {
@@ -81,14 +84,22 @@ impl Run {
                 };
                 roles.push((buffer.id, role));
             }
-            self.layers.insert(tensor.id, tensor.layer);
+            // A copy without gradients must not take the layer from the module that is trained.
+            match tensor.kind {
+                Kind::Trainable => {
+                    self.layers.insert(tensor.id, tensor.layer);
+                }
+                Kind::Frozen | Kind::Statistic => {
+                    self.layers.entry(tensor.id).or_insert(tensor.layer);
+                }
+            }
         });
         self.modules.insert(name.to_string(), roles);
     }
 
     /// Reports the gradients of `module`, which must have been reported before.
     pub fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
-        visit_gradients(module, gradients, |id, handle| {
+        visit_gradients(module, gradients, &mut |id, handle| {
             if let Some(layer) = self.layers.get(&id)
                 && let Some(buffer) = handle().map(|handle| handle.buffer())
             {
@@ -106,6 +117,10 @@ impl Run {
     }
 
     /// Reports the end of `phase`.
+    ///
+    /// A step begins with its [`Phase::Data`] and ends with its last [`Phase::Optimizer`]. If the program never reports
+    /// the end of a `Data` phase, a step begins after the `Optimizer` phase before, so it has only one of these, and a
+    /// buffer that is still there after the next [`Phase::Forward`] counts as one that outlives its step.
     ///
     /// If the card refused an allocation in this phase, the recording ends here. The program goes on, on a card
     /// that has no limit any more: of half a step burn would have to find out anew what it can fuse.
@@ -192,6 +207,16 @@ impl Simulated {
     /// The most bytes in use at once.
     pub fn most_in_use(&self) -> Bytes {
         Timeline::of(&self.recording).most()
+    }
+
+    /// Whether burn offers the same kernels on `device` as in this run, and its tuner chooses the same among them: the
+    /// program then makes the same calls there, as far as the memory of `device` allows.
+    pub fn chooses_as_on(&self, device: &DeviceSpec) -> bool {
+        let offered = self.spec.kernel_group();
+        // `Program::simulate_unlimited` lifts the limit of a single buffer where a step needs that.
+        let lifted = || device.clone().without_binding_limit().kernel_group();
+        (offered == device.kernel_group() || offered == lifted())
+            && self.trials.hold_for(device.largest_trial())
     }
 }
 
@@ -284,4 +309,91 @@ pub(crate) fn run(
     };
     sweep()?;
     Ok(simulated)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::LinearConfig;
+    use burn::tensor::FloatDType;
+
+    use super::*;
+    use crate::{CardSpec, Runtime, Tuning, simulate};
+
+    /// A layer of 3 x 5 weights and 5 biases, and a copy of it that is not trained.
+    #[test]
+    fn a_copy_of_a_module_is_counted_beside_it() {
+        let device = DeviceSpec::unlimited(Runtime::Cuda);
+        let device = device.with_tuning(Tuning::Cold).unfused();
+        let simulated = simulate(device, FloatDType::F32, |run| {
+            let student = LinearConfig::new(3, 5).init(&run.device());
+            let input = Tensor::<2>::ones([2, 3], &run.device());
+            let loss = student.forward(input).mean();
+            // Before the forward pass the layer had no parameters yet, which a copy would have shared.
+            let teacher = student.clone().no_grad();
+            run.module("student", &student);
+            run.module("teacher", &teacher);
+            run.end(Phase::Forward);
+            let gradients = GradientsParams::from_grads(loss.backward(), &student);
+            run.gradients(&student, &gradients);
+            run.end(Phase::Backward);
+        });
+        let Simulated {
+            parameters,
+            recording,
+            ..
+        } = simulated.unwrap();
+        assert_eq!((parameters.trainable, parameters.tensors), (20, 2));
+        assert_eq!(parameters.frozen, 20);
+        assert_eq!(parameters.bytes, Bytes(2 * 20 * 4));
+        let roles = recording.marks.iter().flat_map(|mark| &mark.roles);
+        let of_gradients: Vec<_> = roles
+            .filter_map(|(_, role)| match role {
+                Role::Gradient(layer) => Some(recording.layers[layer.0 as usize].path.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(of_gradients, ["student", "student"]);
+    }
+
+    /// A run on a device like `spec`, where a kernel may have a buffer of `limit` and the tuner tried one of `largest`.
+    fn run_on(spec: DeviceSpec, limit: Bytes, largest: Bytes) -> Simulated {
+        Simulated {
+            spec,
+            recording: Recording::default(),
+            parameters: Parameters::default(),
+            reserved: Bytes::ZERO,
+            first_run: None,
+            choices: Vec::new(),
+            trials: TrialSizes { limit, largest },
+        }
+    }
+
+    /// CUDA allocates no more than a quarter of a card at once, so a card of 6 GiB has no room to try a buffer of 2 GiB.
+    #[test]
+    fn a_smaller_card_chooses_alike_if_it_can_try_the_same() {
+        let card = |gib| {
+            let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
+            unlimited.with_memory(Bytes::gib(gib), Bytes::ZERO)
+        };
+        let run = run_on(card(24).without_limit(), Bytes::gib(6), Bytes::gib(2));
+        assert!(run.chooses_as_on(&card(24)));
+        assert!(run.chooses_as_on(&card(16)));
+        assert!(!run.chooses_as_on(&card(6)));
+        let mut turing = card(24);
+        turing.card.compute_capability = 75;
+        assert!(!run.chooses_as_on(&turing));
+    }
+
+    /// A step with a buffer that is too large for a shader runs on a card without that limit.
+    #[test]
+    fn a_lifted_limit_of_a_buffer_changes_no_choice() {
+        let unlimited = DeviceSpec::unlimited(Runtime::Wgpu);
+        let device = unlimited.with_memory(Bytes::gib(24), Bytes::ZERO);
+        let lifted = device.without_limit().without_binding_limit();
+        let run = run_on(lifted, CardSpec::LARGEST_BINDING, Bytes::gib(1));
+        assert!(run.chooses_as_on(&device));
+        let mut other = device;
+        other.card.alignment = 256;
+        assert!(!run.chooses_as_on(&other));
+    }
 }

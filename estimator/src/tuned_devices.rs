@@ -70,7 +70,7 @@ impl TunedDevices {
     ///
     /// # Errors
     ///
-    /// The program panicked, or the card does not offer the type of floats.
+    /// As for [`simulate`](crate::simulate).
     pub fn simulate(
         &self,
         batch: u64,
@@ -180,7 +180,9 @@ impl TunedDevice {
 ///
 /// # Errors
 ///
-/// The program panicked, or the card does not offer the type.
+/// The program panicked ([`Error::Panicked`], or [`Error::NoKernel`] if burn has no kernel for it on such a card), the
+/// card does not offer the type ([`Error::Precision`]), burn's tuner does not settle on kernels ([`Error::NeverTuned`]),
+/// or the process has had too many cards ([`Error::TooManyCards`]).
 ///
 /// # Examples
 ///

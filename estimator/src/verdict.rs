@@ -45,7 +45,7 @@ pub(crate) fn is_close(device: &DeviceSpec, required: Bytes) -> bool {
 ///
 /// # Errors
 ///
-/// The step itself failed, or the device does not offer the type.
+/// As for [`estimate`](fn@crate::estimate).
 ///
 /// # Examples
 ///
@@ -77,7 +77,8 @@ pub fn fits(
 }
 
 /// Computes whether `program` with `batch` samples fits on `device`, by running it there with the memory of
-/// the card as the limit. `estimate` is its estimate.
+/// the card as the limit. `estimate` is its estimate with the kernels that burn chooses on such a device: see
+/// [`Simulated::chooses_as_on`](crate::Simulated::chooses_as_on).
 ///
 /// # Errors
 ///

@@ -89,6 +89,49 @@ pub enum Goal {
 /// The search for a smaller image or sequence goes down by an eighth at a time.
 const EIGHTHS: usize = 8;
 
+/// A way to make samples smaller.
+struct Smaller {
+    what: &'static str,
+    /// The sizes that it changes.
+    sizes: &'static [InputSize],
+    /// The input with so many eighths of these sizes; none if it does not have them.
+    part: fn(Input, usize) -> Option<Input>,
+}
+
+const SMALLER: [Smaller; 2] = [
+    Smaller {
+        what: "a smaller image",
+        sizes: &[InputSize::Image],
+        part: smaller_image,
+    },
+    Smaller {
+        what: "shorter sequences",
+        sizes: &[InputSize::SrcSeq, InputSize::Seq],
+        part: shorter_sequences,
+    },
+];
+
+fn smaller_image(input: Input, eighths: usize) -> Option<Input> {
+    // Networks halve their images several times, so the sides stay multiples of 32.
+    let side = |side: usize| match side.is_multiple_of(32) {
+        true => (side * eighths / EIGHTHS).next_multiple_of(32),
+        false => side * eighths / EIGHTHS,
+    };
+    Some(Input {
+        image: Some(input.image?.map(side)),
+        ..input
+    })
+}
+
+fn shorter_sequences(input: Input, eighths: usize) -> Option<Input> {
+    let part = |size: usize| size * eighths / EIGHTHS;
+    Some(Input {
+        seq: Some(part(input.seq?)),
+        src_seq: input.src_seq.map(part),
+        ..input
+    })
+}
+
 /// The largest number of parts into which a batch is divided; the simulation runs each of them.
 const MOST_PARTS: u64 = 32;
 
@@ -270,49 +313,16 @@ impl<M: Model + Sync> Adviser<'_, M> {
     /// Half of it for [`Goal::Most`], or if the batch fits with none.
     fn smaller(&self, now: &LargestFit) -> Vec<Change> {
         let job = &self.request.job;
-        let images = job.input.image.map(|[height, width]| {
-            Box::new(move |eighths: usize| {
-                // Networks halve their images several times, so the sides stay multiples of 32.
-                let side = |side: usize| match side.is_multiple_of(32) {
-                    true => (side * eighths / EIGHTHS).next_multiple_of(32),
-                    false => side * eighths / EIGHTHS,
-                };
-                let image = [side(height), side(width)];
-                let input = Input {
-                    image: Some(image),
-                    ..job.input
-                };
-                (
-                    "a smaller image",
-                    size_flag(InputSize::Image, &input),
-                    input,
-                )
-            }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
-        });
-        let sequences = job.input.seq.map(|seq| {
-            Box::new(move |eighths: usize| {
-                let part = |size: usize| size * eighths / EIGHTHS;
-                let input = Input {
-                    seq: Some(part(seq)),
-                    src_seq: job.input.src_seq.map(part),
-                    ..job.input
-                };
-                let sizes = [InputSize::SrcSeq, InputSize::Seq];
-                let flags = sizes.map(|size| size_flag(size, &input)).join(" ");
-                let flags = flags.trim_start().to_string();
-                ("shorter sequences", flags, input)
-            }) as Box<dyn Fn(usize) -> (&'static str, String, Input)>
-        });
-        let kinds = [images, sequences].into_iter().flatten();
-        kinds
-            .filter_map(|kind| {
+        SMALLER
+            .iter()
+            .filter_map(|smaller| {
                 let mut last: Option<Change> = None;
                 let from = match self.goal {
                     Goal::Batch => EIGHTHS - 1,
                     Goal::Most => EIGHTHS / 2,
                 };
                 for eighths in (EIGHTHS / 2..=from).rev() {
-                    let (what, flags, input) = kind(eighths);
+                    let input = (smaller.part)(job.input, eighths)?;
                     let job = Job {
                         input,
                         ..job.clone()
@@ -320,7 +330,8 @@ impl<M: Model + Sync> Adviser<'_, M> {
                     if input == self.request.job.input || self.request.model.check(&job).is_err() {
                         continue;
                     }
-                    let candidate = Candidate::new(what, flags, job);
+                    let flags = self.flags(smaller.sizes, &input);
+                    let candidate = Candidate::new(smaller.what, flags, job);
                     let largest = self.largest(&candidate.job).ok()?;
                     if largest.batch > now.batch {
                         last = self.change(&candidate, &largest);
@@ -332,6 +343,19 @@ impl<M: Model + Sync> Adviser<'_, M> {
                 last
             })
             .collect()
+    }
+
+    /// The options for these sizes of `input`. For [`Goal::Batch`] the batch is among them if samples are made of tokens:
+    /// with `--tokens`, shorter sequences would be a larger batch.
+    fn flags(&self, sizes: &[InputSize], input: &Input) -> String {
+        let keeps_batch = self.goal == Goal::Batch && input.tokens().is_some();
+        let batch = keeps_batch.then(|| format!("--batch {}", self.request.job.batch));
+        let sizes = sizes.iter().filter_map(|size| {
+            let value = input.get(*size)?;
+            Some(SizeOption::of(*size).typed(value))
+        });
+        let flags: Vec<_> = batch.into_iter().chain(sizes).collect();
+        flags.join(" ")
     }
 
     /// Divides the batch into parts and accumulates their gradients.
@@ -379,34 +403,43 @@ impl<M: Model + Sync> Adviser<'_, M> {
         let (model, runtime) = (&self.request.model, self.request.runtime);
         let (cards, _) = fitting_gpus(model, &job, runtime);
         // The search replays, and on a card that is tuned in the same run the kernels may be others.
-        let (least, card, largest) = cards.iter().find_map(|least| {
+        cards.iter().find_map(|least| {
             let gpu = Gpu::find(least.alias).ok()?;
             let card = Card::of(gpu, runtime, self.request.tuning);
             let largest = largest(model, &job, &card.device).ok()?;
-            (largest.batch >= job.batch as u64).then_some((least, card, largest))
-        })?;
-        let what = format!("the least card that does: {}", least.gpu.name);
-        let candidate = Candidate::new(what, format!("--gpu {}", least.alias), job);
-        let adviser = Adviser {
-            request: self.request,
-            card: &card,
-            goal: Goal::Batch,
-        };
-        Some(Change {
-            rank: Rank::Card,
-            ..adviser.change(&candidate, &largest)?
+            let what = format!("the least card that does: {}", least.gpu.name);
+            let candidate = Candidate::new(what, format!("--gpu {}", least.alias), job.clone());
+            let adviser = Adviser {
+                request: self.request,
+                card: &card,
+                goal: Goal::Batch,
+            };
+            let change = adviser.change(&candidate, &largest)?;
+            change.fits.then_some(Change {
+                rank: Rank::Card,
+                ..change
+            })
         })
     }
 
     /// The memory that `candidate` takes; `largest` is its largest batch.
     fn change(&self, candidate: &Candidate, largest: &LargestFit) -> Option<Change> {
-        let (batch, estimate) = match (self.goal, &largest.at_max) {
-            (Goal::Most, Some(at_max)) => (largest.batch, at_max.estimate().ok()?),
+        let (batch, estimate, fits) = match (self.goal, &largest.at_max) {
+            (Goal::Most, Some(at_max)) => (largest.batch, at_max.estimate().ok()?, true),
             _ => {
                 let batch = candidate.job.batch as u64;
+                let device = &self.card.device;
                 let program = training_job(&self.request.model, &candidate.job);
-                let simulated = program.simulate_unlimited(batch, &self.card.device);
-                (batch, simulated.ok()?.estimate().ok()?)
+                let simulated = program.simulate_unlimited(batch, device).ok()?;
+                let fits = match batch < largest.batch {
+                    // With a smaller batch the pools have pages of other sizes, so it need not fit.
+                    true => {
+                        let run = program.simulate(batch, device.clone()).ok()?;
+                        run.outcome().is_ok()
+                    }
+                    false => batch == largest.batch,
+                };
+                (batch, simulated.estimate().ok()?, fits)
             }
         };
         Some(Change {
@@ -415,7 +448,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
             batch,
             required_bytes: estimate.peak.required_bytes,
             live_bytes: estimate.peak.live_bytes,
-            fits: batch <= largest.batch,
+            fits,
             max_batch: largest.batch,
             rank: Rank::Changed,
         })
@@ -432,35 +465,46 @@ fn largest<M: Model + Sync>(
     largest_fit(&program, &proposer, device)
 }
 
-/// The option for a size of `input`; empty if `input` does not have that size.
-fn size_flag(size: InputSize, input: &Input) -> String {
-    let value = input.get(size);
-    value.map_or_else(String::new, |value| SizeOption::of(size).typed(value))
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use estimator::Runtime;
 
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::resolve::Batch;
 
+    /// What a user asks `estimate` with these words.
+    fn request(words: &str) -> ResolvedRequest {
+        let words = format!("fit-check estimate {words}");
+        let Command::Estimate(raw) = Cli::parse_from(words.split(' ')).command else {
+            unreachable!("the command is estimate");
+        };
+        ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens)).unwrap()
+    }
+
+    #[test]
+    fn shorter_sequences_are_of_the_same_batch() {
+        let request = request("gpt2 --tokens 4096 --seq 512 --memory 1GB");
+        let shorter = shorter_sequences(request.job.input, EIGHTHS / 2).unwrap();
+        let flags = |goal| {
+            let adviser = Adviser {
+                request: &request,
+                card: &request.cards[0],
+                goal,
+            };
+            adviser.flags(&[InputSize::SrcSeq, InputSize::Seq], &shorter)
+        };
+        assert_eq!(flags(Goal::Batch), "--batch 8 --seq 256");
+        assert_eq!(flags(Goal::Most), "--seq 256");
+    }
+
     /// The step is mostly activations, so 16-bit numbers help, and so do parts of the batch with accumulated
     /// gradients. Changes that make the batch fit come first; of those, the ones that leave training as it
     /// is.
     #[test]
     fn changes_help_and_the_best_come_first() {
-        use clap::Parser;
-        let words = "fit-check estimate resnet-20 --batch 512 --memory 300MB";
-        let Command::Estimate(raw) = Cli::parse_from(words.split(' ')).command else {
-            unreachable!("the command is estimate");
-        };
-        let batch = Batch {
-            samples: raw.batch.as_deref(),
-            tokens: None,
-        };
-        let request = ResolvedRequest::new(&raw.job, batch).unwrap();
+        let request = request("resnet-20 --batch 512 --memory 300MB");
         assert_eq!(request.runtime, Runtime::Cuda);
         let advice = advise(&request, &request.cards[0], &[], Goal::Batch).unwrap();
         assert!(advice.max_batch < 512);

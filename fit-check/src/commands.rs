@@ -65,7 +65,7 @@ pub fn run_with<M: Model + Sync>(cli: Cli, model: M) -> anyhow::Result<ExitCode>
     let status = match &cli.command {
         Command::Estimate(raw) if raw.job.model == model.name() => estimate::answer(
             raw,
-            &ResolvedRequest::of(model, &raw.job, estimate::batch(raw))?,
+            &ResolvedRequest::of(model, &raw.job, Batch::typed(&raw.batch, &raw.tokens))?,
         )?,
         Command::MaxBatch(raw) if raw.job.model == model.name() => max_batch::answer(
             raw,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::job_info::{GpuName, JobInfo};
 use crate::resolve::Card;
 use crate::step::training_job;
+use crate::user_error::first_line;
 
 /// The answer of `gpus --fits`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -82,7 +83,7 @@ pub fn fitting_gpus<M: Model + Sync>(
             Ok(_) => {}
             Err(error) => undetermined.push(Undetermined {
                 gpu: GpuName::new(card),
-                error: error.to_string().lines().next().unwrap_or_default().into(),
+                error: first_line(&error),
             }),
         }
     }

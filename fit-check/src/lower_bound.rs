@@ -59,11 +59,14 @@ pub struct Held {
 pub struct Bound {
     /// The card.
     pub gpu: GpuName,
-    /// False if not even the weights, gradients and optimizer state fit. None if they fit, since the
-    /// activations are not known.
+    /// False if not even a step without activations fits. None if that fits, since the activations are not known.
     pub fits: Option<bool>,
-    /// The memory that they leave free; negative if they do not fit.
+    /// The memory of the card above `at_least_bytes`; negative if it has less.
     pub headroom_bytes: i64,
+    /// The allocation that the card refused in a step without activations, although it has `at_least_bytes`: burn's pools
+    /// need more than what is in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The answer of `estimate` for weights alone.
@@ -247,19 +250,20 @@ fn held(simulated: &Simulated, analysis: &Analysis) -> Breakdown {
 /// Whether the weights fit on `card`. If they are not larger than its memory, the step runs there, with that
 /// memory as the limit, unless there are too many tensors.
 fn bound(request: &ResolvedRequest, card: &Card, at_least: Bytes) -> Result<Bound, UserError> {
-    let available = card.device.available().unwrap_or(Bytes(u64::MAX));
-    let may_fit = at_least <= available
-        && (many(&request.model).is_some()
-            || simulate_step(&request.model, &request.job, card.device.clone())?
-                .outcome()
-                .is_ok());
+    let available = card.available();
+    let is_large = at_least > available;
+    let refused = match is_large || many(&request.model).is_some() {
+        true => None,
+        false => {
+            let run = simulate_step(&request.model, &request.job, card.device.clone());
+            run.map_err(|error| card.error(error))?.outcome().err()
+        }
+    };
     Ok(Bound {
         gpu: GpuName::new(card),
-        fits: match may_fit {
-            true => None,
-            false => Some(false),
-        },
+        fits: (is_large || refused.is_some()).then_some(false),
         headroom_bytes: available.signed_difference(at_least),
+        reason: refused.map(|refused| refused.to_string()),
     })
 }
 

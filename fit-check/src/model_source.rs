@@ -133,7 +133,7 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
             {
                 Some(format!("{}: `{field}` is {got}", path.display()))
             }
-            Err(error) => return Err(UserError::from(error).of(path)),
+            Err(error) => return Err(UserError::from(error).about(path.display())),
         },
     };
     let Some(checkpoint) = checkpoint else {

@@ -10,7 +10,6 @@ mod gpu_search;
 mod gpus;
 pub(crate) mod html;
 pub mod job_lines;
-mod json;
 mod lower_bound;
 pub mod markdown;
 mod max_batch;
@@ -63,14 +62,14 @@ pub trait Report: Serialize {
 pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(report.terminal()),
-        Format::Json => json::render(report),
+        Format::Json => Ok(serde_json::to_string_pretty(report)?),
         Format::Csv => csv::render(&report.csv()),
         Format::Markdown => Ok(markdown::render(&report.tables())),
         Format::Html => Ok(report.html().ok_or_else(no_html)?),
     }
 }
 
-/// Writes `report` to the destination in `output`. A file is written in full or not at all.
+/// Writes `report` to the destination in `output`. If a file cannot be written, the answer goes to stdout.
 ///
 /// # Errors
 ///
@@ -130,10 +129,14 @@ fn write_text(mut text: String, output: &cli::Output) -> anyhow::Result<()> {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    match &output.output {
-        Some(path) => file(path).save(&terminal::plain(&text)),
-        None => print(&text),
-    }
+    let Some(path) = &output.output else {
+        return print(&text);
+    };
+    let text = terminal::plain(&text);
+    file(path).save(&text).inspect_err(|_| {
+        // The work is done, and the user should not have to do it again.
+        let _ = print(&text);
+    })
 }
 
 /// Writes `text` to stdout.
@@ -155,7 +158,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 fn no_html() -> UserError {
     UserError::new("this answer has no form for browsers")
-        .hint("--format html is for `fit-check table`; others have table, json, csv and markdown")
+        .hint("--format html is for `fit-check table`; `estimate` and `run` write a page with --html FILE; others have table, json, csv and markdown")
 }
 
 /// Checks that an answer without a page for browsers can be written, before any work is done for it.

@@ -156,7 +156,7 @@ impl EstimateReport {
     pub fn new<M: Model>(
         request: &ResolvedRequest<M>,
         estimate: Estimate,
-        mut verdicts: Vec<Verdict>,
+        verdicts: Vec<Verdict>,
     ) -> Self {
         let overhead = overhead(request);
         Self {
@@ -170,7 +170,7 @@ impl EstimateReport {
             verdict: verdicts.first().cloned(),
             cards: match verdicts.len() {
                 0 | 1 => Vec::new(),
-                _ => std::mem::take(&mut verdicts),
+                _ => verdicts,
             },
             overhead_bytes: overhead,
             first_run: estimate.first_run,

@@ -7,6 +7,7 @@ use model_zoo::{
 use strum::{IntoEnumIterator, VariantNames};
 
 use crate::cli;
+use crate::job_info::GpuName;
 use crate::model_source::{self, AnyModel, Checkpoint, Comparison, Origin};
 use crate::step::untrained;
 use crate::user_error::{UserError, either};
@@ -46,6 +47,11 @@ impl Card {
     /// The memory that a process leaves to its job.
     pub fn available(&self) -> Bytes {
         self.device.available().unwrap_or(Bytes(u64::MAX))
+    }
+
+    /// `error` of a simulation on this card, with the card's name.
+    pub fn error(&self, error: estimator::Error) -> UserError {
+        UserError::from(error).about(format_args!("on {}", GpuName::new(self).name))
     }
 }
 
@@ -131,6 +137,16 @@ pub struct Batch<'a> {
     pub samples: Option<&'a str>,
     /// The most tokens that all samples have together.
     pub tokens: Option<&'a str>,
+}
+
+impl<'a> Batch<'a> {
+    /// The batch of the options `--batch` and `--tokens`.
+    pub fn typed(samples: &'a Option<String>, tokens: &'a Option<String>) -> Self {
+        Self {
+            samples: samples.as_deref(),
+            tokens: tokens.as_deref(),
+        }
+    }
 }
 
 /// The training job of `model` that `raw` and `batch` name.
@@ -304,8 +320,17 @@ pub fn tuning(raw: &cli::Cards) -> Result<Tuning, UserError> {
     choice("--tuning", &raw.tuning, Tuning::VARIANTS)
 }
 
+/// The card of the catalogue that `name`, a value of `--gpu`, means.
+///
+/// # Errors
+///
+/// There is no such card.
+pub fn gpu(name: &str) -> Result<&'static Gpu, UserError> {
+    Gpu::find(name).map_err(|error| UserError::from(error).repeatable("--gpu", name))
+}
+
 fn card(name: &str, runtime: Runtime, tuning: Tuning) -> Result<Card, UserError> {
-    let gpu = Gpu::find(name)?;
+    let gpu = gpu(name)?;
     if !gpu.is_driven_by(runtime) {
         let driven = Runtime::iter().filter(|runtime| gpu.is_driven_by(*runtime));
         let driven: Vec<_> = driven.collect();
@@ -377,6 +402,23 @@ mod tests {
             let error = refused.unwrap_err().to_string();
             assert!(error.contains("\nhint: "), "{error}");
         }
+        let list = cards(&["l4, a10,"], None, "cuda").unwrap_err().to_string();
+        assert!(
+            list.ends_with("hint: repeat --gpu: --gpu l4 --gpu a10"),
+            "{list}"
+        );
+    }
+
+    #[test]
+    fn an_error_on_a_card_names_it_and_keeps_its_hint() {
+        let card = cards(&["l4"], None, "cuda").unwrap().remove(0);
+        let error = card.error(estimator::Error::NoKernel("no tensor cores".into()));
+        let text = error.to_string();
+        assert!(
+            text.starts_with("error: on L4: burn has no kernel"),
+            "{text}"
+        );
+        assert!(text.contains("\nhint: "), "{text}");
     }
 
     #[test]

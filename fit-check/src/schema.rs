@@ -10,6 +10,7 @@ use crate::counting_driver::ProgramMemoryReport;
 use crate::gpu_search::FitsReport;
 use crate::job_info::SCHEMA;
 use crate::lower_bound::LowerBound;
+use crate::measure::Found;
 use crate::report::{
     EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, VerifyReport,
 };
@@ -30,6 +31,7 @@ pub fn schema() -> Value {
     add("table", of::<TableReport>(&mut generator));
     add("verify", of::<VerifyReport>(&mut generator));
     add("verify_max_batch", of::<LimitReport>(&mut generator));
+    add("verify_list", of::<Vec<Found>>(&mut generator));
     add("models", of::<Vec<ModelReport>>(&mut generator));
     add("gpus", of::<Vec<GpuReport>>(&mut generator));
     add("gpus_fits", of::<FitsReport>(&mut generator));

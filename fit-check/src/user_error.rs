@@ -1,7 +1,6 @@
 //! Bad input: what happened, to which value, and what to do.
 
 use std::fmt;
-use std::path::Path;
 
 /// A request that cannot be met, and a hint.
 #[derive(Debug)]
@@ -32,10 +31,21 @@ impl UserError {
         self
     }
 
-    /// Adds the path of the file that the error is about.
-    pub fn of(mut self, path: &Path) -> Self {
-        self.error = format!("{}: {}", path.display(), self.error);
+    /// Adds what the error is about, such as a file or a card.
+    pub fn about(mut self, what: impl fmt::Display) -> Self {
+        self.error = format!("{what}: {}", self.error);
         self
+    }
+
+    /// If `text` looks like a list of values of `option`, which takes one at a time, the hint says how to type them.
+    pub fn repeatable(self, option: &str, text: &str) -> Self {
+        if !text.contains(',') {
+            return self;
+        }
+        let values = text.split(',').map(str::trim);
+        let values = values.filter(|value| !value.is_empty());
+        let typed: Vec<_> = values.map(|value| format!("{option} {value}")).collect();
+        self.hint(format!("repeat {option}: {}", typed.join(" ")))
     }
 }
 
@@ -58,6 +68,12 @@ pub fn printable(text: &str) -> String {
         false => c.to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// The first line of `error`: that of a panic can have many.
+pub fn first_line(error: &impl fmt::Display) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().into()
 }
 
 /// A list as people read it: `a, b or c`.

@@ -175,10 +175,9 @@ fn on_a_full_disk_the_file_stays_as_it_was() {
         let said = "No space left on device (os error 28)\nhint: choose another ";
         let said = format!("error: cannot write {}: {said}{option}", full_disk::FILE);
         assert!(stderr.contains(&said), "{command} {option}: {stderr}");
-        // A plot that cannot be written costs the plot and not the answer.
+        // A file that cannot be written costs the file and not the answer.
         let answer = String::from_utf8_lossy(&output.stdout);
-        let answered = answer.contains("alexnet-mini");
-        assert_eq!(answered, option != "--output", "{option}: {answer}");
+        assert!(!answer.is_empty(), "{command} {option}");
     }
 }
 

@@ -31,9 +31,13 @@ impl CardSpec {
     /// limits that `cubecl-wgpu` 0.11.3, `src/runtime.rs`, uses; Mesa's software device has the same.
     pub const VULKAN_ALIGNMENT: u64 = 64;
 
-    /// `max_storage_buffer_binding_size` if nothing else is known: NVIDIA's Vulkan driver states a
-    /// `maxStorageBufferRange` of 2^32 - 1, which wgpu rounds down to whole words.
-    pub const LARGEST_BINDING: Bytes = Bytes((1 << 32) - 4);
+    /// The largest buffer that a shader can bind if nothing else is known: with Vulkan and DX12, `wgpu-hal` 30.0.1
+    /// states no more than 2^31 - 1 bytes, whatever the driver states (`MAX_I32_BINDING_SIZE` in `src/auxil/mod.rs`,
+    /// `src/vulkan/adapter.rs`, `src/dx12/adapter.rs`), rounded down to whole words.
+    ///
+    /// On a driver with 64-bit indexing in shaders, SPIR-V kernels can bind buffers as large as the card's memory
+    /// (`max_page_size` in `cubecl-wgpu` 0.11.3, `src/backend/vulkan.rs`). Simulated cards have no such driver.
+    pub const LARGEST_BINDING: Bytes = Bytes((1 << 31) - 4);
 
     /// An Ampere card (compute capability 8.6, 82 multiprocessors, as an RTX 3090) with unlimited memory.
     pub fn unlimited() -> Self {
@@ -47,5 +51,17 @@ impl CardSpec {
             alignment: Self::VULKAN_ALIGNMENT,
             shaders: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2,147,483,644 bytes are the largest multiple of 4 (`STORAGE_BINDING_SIZE_ALIGNMENT` of `wgpu-types` 30.0.1) that
+    /// an `i32` can hold.
+    #[test]
+    fn a_shader_binds_as_much_as_an_i32_can_count() {
+        assert_eq!(CardSpec::LARGEST_BINDING, Bytes(2_147_483_644));
     }
 }

@@ -143,13 +143,16 @@ impl DeviceSpec {
     /// multiprocessors does not matter: it only decides how a kernel's work is divided among them.
     pub fn kernel_group(&self) -> KernelGroup {
         let mut group = self.without_limit();
-        let has_matrix_units = runtime::has_matrix_units(&self.card);
-        group.card.name = match has_matrix_units {
-            true => "matrix units".into(),
-            false => "no matrix units".into(),
-        };
         group.card.multiprocessors = 0;
-        if !self.runtime.rules().binds_whole_buffers() {
+        if self.runtime.rules().binds_whole_buffers() {
+            // Such a runtime knows nothing of a card's generation and its matrix units.
+            group.card.name.clear();
+            group.card.compute_capability = 0;
+        } else {
+            group.card.name = match runtime::has_matrix_units(&self.card) {
+                true => "matrix units".into(),
+                false => "no matrix units".into(),
+            };
             group.card.largest_binding = CardSpec::LARGEST_BINDING;
         }
         group.simulation = Simulation {
@@ -188,6 +191,40 @@ impl DeviceSpec {
                 largest: self.largest_page(),
             },
             _ => Refusal::Full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The WGSL compiler and the SPIR-V compiler of `cubecl-wgpu` 0.11.3 ask a driver for its limits and never for a
+    /// compute capability, which only CUDA has.
+    #[test]
+    fn generations_matter_to_cuda_alone() {
+        let turing = |runtime| {
+            let mut device = DeviceSpec::unlimited(runtime);
+            device.card.name = "GeForce RTX 2080".into();
+            device.card.compute_capability = 75;
+            device
+        };
+        for (runtime, are_one_group) in [
+            (Runtime::Cuda, false),
+            (Runtime::Vulkan, true),
+            (Runtime::Wgpu, true),
+        ] {
+            let ampere = DeviceSpec::unlimited(runtime).kernel_group();
+            let turing = turing(runtime);
+            assert_eq!(turing.kernel_group() == ampere, are_one_group, "{runtime}");
+            let mut small = turing.clone();
+            small.card.largest_binding = Bytes::mib(128);
+            let is_cuda = runtime == Runtime::Cuda;
+            assert_eq!(
+                small.kernel_group() == turing.kernel_group(),
+                is_cuda,
+                "{runtime}"
+            );
         }
     }
 }

@@ -33,11 +33,12 @@ pub trait CardMemory: Send + Debug {
     /// The part of a launch's metadata that this runtime puts into a buffer.
     fn metadata<'a>(&self, info: &'a MetadataBindingInfo) -> &'a [u64];
 
-    /// Launches a kernel with the metadata that [`metadata`](Self::metadata) returned. Returns the buffer
-    /// that the runtime allocated for the metadata, if it allocated one.
+    /// Launches a kernel with the metadata that [`metadata`](Self::metadata) returned; `is_empty` if it has no
+    /// threads. Returns the buffer that the runtime allocated for the metadata, if it allocated one.
     fn launch(
         &mut self,
         metadata: &[u64],
+        is_empty: bool,
         stream: StreamId,
     ) -> Result<Option<MetadataBuffer>, IoError>;
 

@@ -42,6 +42,7 @@ impl CardMemory for MemoryWithoutPools {
     fn launch(
         &mut self,
         _metadata: &[u64],
+        _is_empty: bool,
         _stream: StreamId,
     ) -> Result<Option<MetadataBuffer>, IoError> {
         Ok(None)

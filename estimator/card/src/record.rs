@@ -111,6 +111,9 @@ pub struct Launch {
     operands: u32,
     reads: u16,
     writes: u16,
+    /// Whether it has no threads: a dimension of its grid is 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_empty: bool,
 }
 
 /// The content of the metadata of a launch: shapes and strides.
@@ -264,6 +267,16 @@ impl Recording {
         &self.kernels[self.launch(launch).kernel.0 as usize]
     }
 
+    /// The first launch at or after the event at `position`, and its position. It is the one for which a buffer that
+    /// is allocated at `position` is meant, since a launch comes after the allocations made for it.
+    pub fn next_launch(&self, position: usize) -> Option<(usize, LaunchId)> {
+        let mut events = self.events.iter().enumerate().skip(position);
+        events.find_map(|(position, event)| match event {
+            Event::Launch(launch) => Some((position, *launch)),
+            _ => None,
+        })
+    }
+
     /// The buffers that a launch reads.
     pub fn reads(&self, launch: LaunchId) -> &[BufferId] {
         let launch = self.launch(launch);
@@ -281,6 +294,15 @@ impl Recording {
     /// A buffer of this recording.
     pub fn buffer(&self, buffer: BufferId) -> &Buffer {
         &self.buffers[buffer.0 as usize]
+    }
+
+    /// The phase with which a step begins: [`Phase::Data`], or [`Phase::Forward`] if the program never reports the end
+    /// of the other.
+    pub fn first_phase(&self) -> Phase {
+        match self.marks.iter().any(|mark| mark.phase == Phase::Data) {
+            true => Phase::Data,
+            false => Phase::Forward,
+        }
     }
 
     /// Number of marks before the event at `position`, which is the index of the mark that ends its phase.
@@ -375,7 +397,15 @@ impl Recording {
             operands: first,
             reads: reads.len() as u16,
             writes: writes.len() as u16,
+            is_empty: false,
         });
         self.events.push(Event::Launch(launch));
+    }
+
+    /// Notes that the launch that was added last has no threads.
+    pub fn empty_last_launch(&mut self) {
+        if let Some(last) = Arc::make_mut(&mut self.launches).last_mut() {
+            last.is_empty = true;
+        }
     }
 }

@@ -89,7 +89,8 @@ pub trait RuntimeRules: Debug + Sync {
     /// Whether a shader binds whole buffers, so that [`CardSpec::largest_binding`] limits them.
     fn binds_whole_buffers(&self) -> bool;
 
-    /// Whether the runtime submits queued work when the program waits for the device.
+    /// Whether the runtime submits queued work when the program waits for the device, or when burn's tuner begins or
+    /// ends to time a kernel.
     fn submits_on_sync(&self) -> bool;
 
     /// Whether kernels read a tensor with this shape and these strides without a copy.

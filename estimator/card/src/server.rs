@@ -87,6 +87,8 @@ pub fn memory(
 #[derive(Clone, Copy, Debug)]
 struct LaunchedKernel {
     name: &'static str,
+    /// Whether the launch has no threads: a dimension of its grid is 0.
+    is_empty: bool,
     /// How long the launch takes for burn's tuner; zero if the tuner is not timing.
     time: Duration,
 }
@@ -293,7 +295,7 @@ impl CardServer {
                             if self.throughput_probes.is_certain() {
                                 let metadata = self.memory.metadata(&bindings.info);
                                 // Without these few bytes CubeCL tunes without the probe.
-                                let _ = self.memory.launch(metadata, stream);
+                                let _ = self.memory.launch(metadata, false, stream);
                             }
                         }
                         None => {
@@ -341,6 +343,15 @@ impl CardServer {
         };
         let event = Event::Mode(mode.into());
         self.shared.recorder().event(stream, event);
+    }
+
+    /// Submits what waits on `stream`, if the runtime does so where the program waits for the device and where burn's
+    /// tuner begins or ends to time a kernel.
+    fn submit_where_awaited(&mut self, stream: StreamId) {
+        if self.shared.spec.runtime.rules().submits_on_sync() {
+            self.memory.flush(stream);
+            self.shared.recorder().event(stream, Event::Flush);
+        }
     }
 
     /// Notes that burn tunes a kernel in this run, or probes the card for that.
@@ -435,12 +446,16 @@ impl CardServer {
         };
         let mut recorder = self.shared.recorder();
         let (reads, writes) = recorder.operands(&reads, &writes);
-        let outcome = match skipped {
+        // Without threads it reads and writes nothing.
+        let outcome = match skipped || kernel.is_empty {
             true => LaunchOutcome::Runs,
             false => self.unwritten.launch(&reads, &writes),
         };
         if outcome == LaunchOutcome::Runs {
             recorder.launch(stream, kernel.name, metadata, &reads, &writes);
+            if kernel.is_empty {
+                recorder.recording.empty_last_launch();
+            }
             self.profiler.launched(kernel.time);
         } else {
             self.profiler.failed();
@@ -450,7 +465,8 @@ impl CardServer {
             return false;
         }
         // A full card is reported at the allocation that filled it, not here.
-        let Ok(Some(buffer)) = self.memory.launch(metadata, stream) else {
+        let launched = self.memory.launch(metadata, kernel.is_empty, stream);
+        let Ok(Some(buffer)) = launched else {
             return false;
         };
         if let Some(memory) = buffer.memory.upgrade() {
@@ -568,10 +584,7 @@ impl Server for CardServer {
             self.shared.watched(0);
             self.fail_if_unwritten(Recorder::is_live);
         }
-        if self.shared.spec.runtime.rules().submits_on_sync() {
-            self.memory.flush(stream_id);
-            self.shared.recorder().event(stream_id, Event::Flush);
-        }
+        self.submit_where_awaited(stream_id);
         Box::pin(async { Ok(()) })
     }
 
@@ -594,18 +607,23 @@ impl Server for CardServer {
     unsafe fn launch(
         &mut self,
         kernel: Box<dyn CubeKernel>,
-        _count: CubeCount,
+        count: CubeCount,
         bindings: KernelArguments,
         stream_id: StreamId,
         launch_mode: LaunchMode,
     ) {
         let name = kernel.name();
-        let time = match self.profiler.is_running() {
+        let is_empty = count.is_empty();
+        let time = match self.profiler.is_running() && !is_empty {
             true => launch_time::of(products(name, || kernel.id().stable_format())),
             false => Duration::ZERO,
         };
         let call = Call::Launch {
-            kernel: LaunchedKernel { name, time },
+            kernel: LaunchedKernel {
+                name,
+                is_empty,
+                time,
+            },
             probe: Probe::of(&*kernel),
             bindings,
             skipped: launch_mode.is_skipped(),
@@ -641,8 +659,9 @@ impl Server for CardServer {
         Ok(())
     }
 
-    fn start_profile(&mut self, _stream_id: StreamId) -> Result<ProfilingToken, ServerError> {
+    fn start_profile(&mut self, stream_id: StreamId) -> Result<ProfilingToken, ServerError> {
         self.drain_queue();
+        self.submit_where_awaited(stream_id);
         self.tunes();
         let token = self.profiler.start();
         self.shared.watched(self.profiler.open());
@@ -651,10 +670,11 @@ impl Server for CardServer {
 
     fn end_profile(
         &mut self,
-        _stream_id: StreamId,
+        stream_id: StreamId,
         token: ProfilingToken,
     ) -> Result<ProfileDuration, ProfileError> {
         self.drain_queue();
+        self.submit_where_awaited(stream_id);
         let trial = self
             .profiler
             .stop(token, self.shared.spec.simulation.preference)?;

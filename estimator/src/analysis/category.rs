@@ -117,9 +117,10 @@ impl IndexMut<Category> for Breakdown {
 /// that the program reported decides. Without a reported role, the phase of the buffer's birth decides: the
 /// forward pass leaves activations, the backward pass gradients, and the optimizer's phase and the
 /// initialization leave optimizer state (master weights). A buffer that outlives the whole step, beyond the
-/// next batch or the end of the program, is optimizer state if it was born in the backward pass (a momentum
-/// begins as the gradient itself) or if the optimizer wrote it (a fused kernel puts its result where it found
-/// an operand); otherwise it is a running statistic that waits for its next update.
+/// next batch (the next forward pass, if the program reports no batch) or the end of the program, is optimizer
+/// state if it was born in the backward pass (a momentum begins as the gradient itself) or if the optimizer
+/// wrote it (a fused kernel puts its result where it found an operand); otherwise it is a running statistic
+/// that waits for its next update.
 #[derive(Clone, Debug)]
 pub struct Categories {
     /// Positions of the marks among the events.
@@ -137,6 +138,7 @@ impl Categories {
             .collect();
         let mut at: Vec<HashMap<BufferId, Category>> = vec![HashMap::new(); marks.len()];
         let updated = written_by_optimizer(recording);
+        let first_phase = recording.first_phase();
         for (buffer, life) in lifetimes.iter() {
             // The phase of its birth ends at the first mark after its birth.
             let first = marks.partition_point(|mark| *mark < life.born);
@@ -148,7 +150,8 @@ impl Categories {
                 true => Category::Temporaries,
                 false => {
                     let stays = life.dies == recording.events.len();
-                    infer_category(recording, first, after, stays, updated.contains(&buffer))
+                    let updated = updated.contains(&buffer);
+                    infer_category(recording, first_phase, first, after, stays, updated)
                 }
             };
             for there in &mut at[first..after] {
@@ -213,9 +216,10 @@ fn written_by_optimizer(recording: &Recording) -> HashSet<BufferId> {
 
 /// The category of a buffer at its marks if the program reports no role. The buffer was born before the mark
 /// `first` and is gone by the mark `after`, or `stays` to the end; `updated` means that an optimizer wrote
-/// it.
+/// it. Steps begin with `first_phase`.
 fn infer_category(
     recording: &Recording,
+    first_phase: Phase,
     first: usize,
     after: usize,
     stays: bool,
@@ -224,8 +228,8 @@ fn infer_category(
     let phase = |mark: usize| recording.marks[mark].phase;
     let update = (first..after).find(|mark| phase(*mark) == Phase::Optimizer);
     // Another network's update alone does not end the step.
-    let outlives =
-        update.is_some_and(|mark| stays || (mark..after).any(|mark| phase(mark) == Phase::Data));
+    let next_step = |mark: usize| phase(mark) == first_phase;
+    let outlives = update.is_some_and(|mark| stays || (mark..after).any(next_step));
     match phase(first) {
         Phase::Init | Phase::Optimizer => Category::Optimizer,
         Phase::Backward if outlives => Category::Optimizer,

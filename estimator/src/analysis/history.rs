@@ -51,6 +51,8 @@ pub struct History {
     pub layers: Vec<Span<LayerId>>,
     /// The number of events.
     pub end: usize,
+    /// The phase with which a step begins.
+    first_phase: Phase,
 }
 
 impl History {
@@ -61,16 +63,17 @@ impl History {
             phases: phases(recording),
             layers: layers(recording, layer_of),
             end: recording.events.len(),
+            first_phase: recording.first_phase(),
         }
     }
 
     /// The events of the step that contains the event at `position`, from its first batch to its last update;
-    /// before the first batch, all events up to that.
+    /// before the first batch, all events up to that. Forward passes stand for batches if there are none.
     pub fn step_around(&self, position: usize) -> Range<usize> {
         let mut start = 0;
         let mut updated = true;
         for span in &self.phases {
-            let begins = updated && span.what.phase == Phase::Data;
+            let begins = updated && span.what.phase == self.first_phase;
             if begins && span.events.start > position {
                 return start..span.events.start;
             }

@@ -1,6 +1,8 @@
 //! The user's program: the card that it runs on, and when enough of its steps were seen.
 
 use std::ffi::c_int;
+use std::fmt::Display;
+use std::fs::OpenOptions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -34,7 +36,7 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Puts the card behind the shim, and starts to watch its recording.
+/// Puts the card behind the shim, tells the parent process that the program uses it, and starts to watch its recording.
 ///
 /// # Panics
 ///
@@ -46,6 +48,14 @@ pub fn begin() {
         let run_config = RunConfig::from_text(&text)
             .expect("built by `cargo fit-check`, this program has a card only when started by it");
         configure(&run_config);
+        // An empty report says so. Another process of the program may have written one there.
+        let report = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&run_config.run_report);
+        if let Err(error) = report {
+            unwritable(&run_config, &error);
+        }
         let card = CardState::new(run_config.device.clone());
         simulated_card::insert(card.clone());
         install(Cards {
@@ -106,8 +116,8 @@ impl Run {
         std::thread::sleep(LAST_CALLS * 2);
     }
 
-    /// Writes the report, unless that was done before. If it cannot be written, the parent process finds no
-    /// report.
+    /// Writes the report, unless that was done before. If it cannot be written, the parent process finds an
+    /// empty one.
     fn write_report(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) -> bool {
         if self.over.swap(true, Ordering::SeqCst) {
             return false;
@@ -126,10 +136,15 @@ impl Run {
             recording,
         };
         if let Err(error) = run_report.write(&self.run_config.run_report) {
-            eprintln!("{}: {error}", self.run_config.run_report.display());
+            unwritable(&self.run_config, &error);
         }
         true
     }
+}
+
+/// Says on stderr why the report cannot be written.
+fn unwritable(run_config: &RunConfig, error: &impl Display) {
+    eprintln!("{}: {error}", run_config.run_report.display());
 }
 
 /// The end of the program. Another thread, which is still alive, waits until the card has executed the calls

@@ -61,7 +61,7 @@ pub struct Program {
         allow_hyphen_values = true
     )]
     pub steps: String,
-    /// Seconds that the program may run on the card if no equal steps are found
+    /// Seconds that the program may take to its first use of the card, and then run on it if no equal steps are found
     #[arg(
         long,
         default_value = "60",

@@ -14,6 +14,9 @@ const OURS: &str = "name = \"simulated-card\"";
 /// The lines that are there instead if the program has no use for the shim.
 const UNUSED: [&str; 2] = ["[[patch.unused]]", "name = \"cubecl-hip\""];
 
+/// A package by which the manifests of a workspace bring the simulated card, and a build with the shim does not.
+const LIBRARY: &str = "name = \"estimator\"";
+
 /// A lock file and its original content. The file is [restored](Self::restore) at the latest when this value
 /// is dropped or when a signal ends the process; if the process is killed before, the next process restores it.
 #[derive(Debug)]
@@ -34,13 +37,14 @@ impl KeptLock {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or copied, or a killed process changed it and its copy is gone.
+    /// The file cannot be read or copied, a killed process changed it and its copy is gone, or its workspace depends on
+    /// the simulated card.
     pub fn new(path: &Path, folder: &Path) -> anyhow::Result<Self> {
         let copy = folder.join("Cargo.lock.before");
         let mut before = read(path)?;
-        if before.as_deref().is_some_and(is_ours) {
+        if let Some(lock) = before.as_deref().filter(|lock| is_ours(lock)) {
             // A killed process left the changed file. An empty copy: there had been no lock file.
-            let copied = read(&copy)?.ok_or_else(|| lost(path))?;
+            let copied = read(&copy)?.ok_or_else(|| lost(path, lock))?;
             before = Some(copied).filter(|bytes| !bytes.is_empty());
         }
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -111,9 +115,15 @@ fn is_ours(lock: &[u8]) -> bool {
     lines.contains(&OURS) || lines.windows(2).any(|pair| pair == UNUSED)
 }
 
-/// The error for a lock file that a killed process changed, if its copy is gone.
-fn lost(path: &Path) -> UserError {
+/// The error for a file with the content `lock` of which there is no copy: a killed process changed it, or its workspace
+/// depends on the simulated card.
+fn lost(path: &Path, lock: &[u8]) -> UserError {
     let path = path.display();
+    let text = String::from_utf8_lossy(lock);
+    if text.lines().any(|line| line == LIBRARY) {
+        return UserError::new(format!("the workspace of {path} depends on fit-check itself"))
+            .hint("run `cargo fit-check` where the program has a workspace of its own, without fit-check's crates");
+    }
     UserError::new(format!(
         "{path} is as a build with a simulated card left it, and the copy of yours is gone"
     ))
@@ -183,6 +193,18 @@ mod tests {
         let lost = KeptLock::new(&path, &folder.path().join("target")).unwrap_err();
         assert!(lost.to_string().contains("git checkout"), "{lost}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), CHANGED);
+    }
+
+    #[test]
+    fn a_workspace_that_depends_on_fit_check_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Cargo.lock");
+        let lock = format!("[[package]]\n{LIBRARY}\n\n{CHANGED}");
+        std::fs::write(&path, &lock).unwrap();
+        let refused = KeptLock::new(&path, &folder.path().join("target")).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("depends on fit-check itself"), "{text}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), lock);
     }
 
     #[test]

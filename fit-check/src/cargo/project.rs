@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-use cargo_lock::Lockfile;
+use cargo_lock::{Lockfile, Version};
 use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
 use super::request::{BuildOptions, ProgramRequest, TargetRequest};
@@ -192,15 +192,24 @@ fn burn_features(package: &Package, build: &BuildOptions) -> Result<Vec<String>,
 /// Checks that the versions in `lock` are the simulated ones.
 fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
     for (name, simulated) in SIMULATED {
+        let simulated = Version::parse(simulated).expect("cargo wrote it");
         let packages = lock.packages.iter();
         let locked = packages.filter(|package| package.name.as_str() == name);
-        let locked: Vec<_> = locked.map(|package| package.version.to_string()).collect();
-        if !locked.is_empty() && !locked.iter().any(|version| version == simulated) {
+        let locked: Vec<_> = locked.map(|package| &package.version).collect();
+        if !locked.is_empty() && !locked.contains(&&simulated) {
+            // Before version 1, a requirement in a manifest allows no other minor version.
+            let series = |version: &Version| (version.major, version.minor);
+            let updates = locked
+                .iter()
+                .any(|version| series(version) == series(&simulated));
             return Err(UserError::new(format!(
                 "the program is locked to {name} {}, and this fit-check simulates {simulated}",
                 either(&locked)
             ))
-            .hint(format!("cargo update {name} --precise {simulated}")));
+            .hint(match updates {
+                true => format!("cargo update {name} --precise {simulated}"),
+                false => format!("write {name} = \"{simulated}\" in Cargo.toml"),
+            }));
         }
     }
     Ok(())
@@ -234,9 +243,14 @@ mod tests {
             text.parse::<Lockfile>().unwrap()
         };
         assert!(check_versions(&lock("0.22.1")).is_ok());
-        let refused = check_versions(&lock("0.21.0")).unwrap_err().to_string();
-        assert!(refused.contains("burn 0.21.0"), "{refused}");
-        assert!(refused.contains("cargo update burn --precise 0.22.1"));
+        for (version, hint) in [
+            ("0.22.0", "cargo update burn --precise 0.22.1"),
+            ("0.21.0", "write burn = \"0.22.1\" in Cargo.toml"),
+        ] {
+            let refused = check_versions(&lock(version)).unwrap_err().to_string();
+            assert!(refused.contains(&format!("burn {version}")), "{refused}");
+            assert!(refused.contains(hint), "{refused}");
+        }
     }
 
     #[test]

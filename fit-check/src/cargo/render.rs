@@ -58,18 +58,19 @@ impl ProgramReport {
     /// How far the recording goes, and what it cannot tell.
     fn notes(&self) -> String {
         let launches = grouped(self.launches as u64);
+        let unequal = "fit-check did not see as many equal steps in a row as --steps asks for";
         let mut notes = match (self.steps, self.ending) {
             (Some(steps), _) => format!(
                 "stopped after {} equal steps of {} launches, {launches} in all",
                 steps.count,
                 grouped(steps.launches as u64)
             ),
-            (None, Outcome::Time) => format!(
-                "stopped by --timeout after {launches} launches; no two steps in a row were the same"
-            ),
-            (None, _) => format!(
-                "the program ended by itself after {launches} launches; no two steps in a row were the same"
-            ),
+            (None, Outcome::Time) => {
+                format!("stopped by --timeout after {launches} launches; {unequal}")
+            }
+            (None, _) => {
+                format!("the program ended by itself after {launches} launches; {unequal}")
+            }
         };
         if self.runtime == Runtime::Wgpu {
             // See `SimulatedCard::configured` in `estimator`.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
 use estimator::{
-    Analysis, Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes,
-    kernel_name, replay,
+    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes, kernel_name,
+    replay,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub struct ProgramReport {
     pub ending: Outcome,
     /// The number of kernel launches.
     pub launches: usize,
-    /// The equal steps at the end of the recording; none if no two steps in a row were equal.
+    /// The equal steps at the end of the recording; none if there were not as many in a row as `--steps` asks for.
     pub steps: Option<Steps>,
     /// Whether burn's tuner tried kernels during the run.
     pub tuned: bool,
@@ -87,8 +87,8 @@ impl ProgramReport {
         let recording = run_report.recording;
         let bytes = |buffer| recording.buffer(buffer).bytes;
         let reserved = replay(device, &recording, bytes).reserved;
-        let analysis = Analysis::of(&recording);
-        let timeline = &analysis.timeline;
+        let lifetimes = Lifetimes::of(&recording);
+        let timeline = Timeline::of(&recording);
         let position = timeline.peak(&recording).map_or(0, |peak| peak.position);
         let steps = run_report.steps.first().map(|step| Steps {
             count: run_report.steps.len(),
@@ -121,9 +121,11 @@ impl ProgramReport {
                 live_bytes: timeline.most(),
                 reserved_bytes: reserved,
                 required_bytes: required,
-                kernel: analysis.active_op(&recording, position).kernel,
+                kernel: recording
+                    .next_launch(position)
+                    .map(|(_, launch)| kernel_name(recording.kernel(launch))),
             },
-            held: held(&recording, &analysis.lifetimes, position),
+            held: held(&recording, &lifetimes, position),
             cards: cards
                 .map(|card| verdict(card, &recording, required))
                 .collect(),

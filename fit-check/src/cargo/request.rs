@@ -27,7 +27,7 @@ pub struct ProgramRequest {
     pub cards: Vec<Card>,
     /// How many equal training steps in a row are enough.
     pub steps: usize,
-    /// How long the program may run on the card if no equal steps are found.
+    /// How long the program may take to its first use of the card, and then run on it if no equal steps are found.
     pub timeout: Duration,
     /// Whether to show only the answer.
     pub quiet: bool,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use estimator::{Outcome, RunConfig, RunReport};
@@ -13,8 +13,11 @@ use crate::child_process;
 use crate::interrupt;
 use crate::user_error::UserError;
 
-/// How long a program may run before it uses the card, and how long it may take to write its report.
+/// How long a program may take to write its report.
 const GRACE: Duration = Duration::from_secs(60);
+
+/// How often this program looks whether the other has begun to use the card.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The environment variable with which burn's `Device::default()` chooses among the backends of a program:
 /// `burn-dispatch` 0.22.1, `src/device.rs`.
@@ -25,7 +28,7 @@ const BURN_DEVICE: (&str, &str) = ("BURN_DEVICE", "rocm");
 ///
 /// # Errors
 ///
-/// The program fails, or does not use the card.
+/// The program fails, does not use the card, or leaves no report.
 pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport> {
     let timeout = request.timeout;
     let folder = tempfile::tempdir().context("no folder for the recording")?;
@@ -65,35 +68,47 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
         .stderr(output()?)
         .spawn()
         .with_context(|| format!("{} cannot be started", program.display()))?;
-    let status = wait(&mut child, timeout + GRACE)?;
+    let status = wait(&mut child, timeout, &run_config.run_report)?;
     if interrupt::requested() {
         return Err(UserError::new("interrupted").into());
     }
-    let run_report = match run_config.run_report.is_file() {
-        true => Some(RunReport::read(&run_config.run_report)?),
-        false => None,
+    // The file is empty from the first use of the card until the report is written.
+    let bytes = std::fs::metadata(&run_config.run_report).map(|file| file.len());
+    let used = bytes.is_ok();
+    let run_report = match bytes {
+        Ok(1..) => Some(RunReport::read(&run_config.run_report)?),
+        _ => None,
     };
     let enough = run_report
         .as_ref()
         .is_some_and(|run_report| run_report.ending != Outcome::Program);
-    match status {
-        Some(status) if !status.success() && !enough => {
-            if request.quiet {
-                let said = std::fs::read(&stderr)?;
-                anstream::eprint!("{}", String::from_utf8_lossy(&said));
-            }
-            Err(failed(status).into())
+    let error = match (status, run_report) {
+        (Some(status), _) if !status.success() && !enough => failed(status),
+        (_, Some(run_report)) if !run_report.recording.buffers.is_empty() => return Ok(run_report),
+        (status, None) if used => unreported(status.is_none(), timeout),
+        (status, run_report) => {
+            let time = run_report.is_some_and(|run_report| run_report.ending == Outcome::Time);
+            unused(time || status.is_none(), timeout)
         }
-        _ => match run_report.filter(|run_report| !run_report.recording.buffers.is_empty()) {
-            Some(run_report) => Ok(run_report),
-            None => Err(unused(status.is_none(), timeout).into()),
-        },
+    };
+    if request.quiet {
+        let said = std::fs::read(&stderr)?;
+        anstream::eprint!("{}", String::from_utf8_lossy(&said));
     }
+    Err(error.into())
 }
 
-/// The exit status; none if the program had to be killed.
-fn wait(child: &mut Child, timeout: Duration) -> anyhow::Result<Option<ExitStatus>> {
-    let status = child.wait_timeout(timeout)?;
+/// The exit status; none if the program had to be killed. It may take `timeout` to use the card, which makes the file
+/// `report`, and then `timeout` and [`GRACE`] to end.
+fn wait(child: &mut Child, timeout: Duration, report: &Path) -> anyhow::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    let mut status = None;
+    while status.is_none() && !report.exists() && started.elapsed() < timeout {
+        status = child.wait_timeout(POLL_INTERVAL)?;
+    }
+    if status.is_none() && report.exists() {
+        status = child.wait_timeout(timeout + GRACE)?;
+    }
     if status.is_none() {
         child.kill()?;
         child.wait()?;
@@ -108,16 +123,75 @@ fn failed(status: ExitStatus) -> UserError {
     )
 }
 
-fn unused(ended: bool, timeout: Duration) -> UserError {
-    let error = match ended {
-        true => format!(
-            "the program did nothing on the simulated card within {} s",
-            (timeout + GRACE).as_secs()
-        ),
-        false => "the program ended and did nothing on the simulated card".into(),
-    };
-    UserError::new(error).hint(
-        "take the device from `Device::default()`, which is the simulated card here; a program \
-         that names another device, such as `Device::cuda(0)`, gets that one",
-    )
+/// The error of a program that did nothing on the card before it ended or `was_stopped`.
+fn unused(was_stopped: bool, timeout: Duration) -> UserError {
+    const DEVICE: &str = "take the device from `Device::default()`, which is the simulated card here; a program \
+        that names another device, such as `Device::cuda(0)`, gets that one";
+    let seconds = timeout.as_secs();
+    match was_stopped {
+        true => UserError::new(format!(
+            "the program did nothing on the simulated card in {seconds} s"
+        ))
+        .hint(format!(
+            "a program that loads for longer needs a longer --timeout. Otherwise {DEVICE}"
+        )),
+        false => UserError::new("the program did nothing on the simulated card").hint(DEVICE),
+    }
+}
+
+/// The error of a program that used the card and left no report before it ended or `was_killed`.
+fn unreported(was_killed: bool, timeout: Duration) -> UserError {
+    let seconds = (timeout + GRACE).as_secs();
+    match was_killed {
+        true => UserError::new(format!(
+            "the program did not end in the {seconds} s after it first used the simulated card"
+        ))
+        .hint(format!(
+            "its report is written after --timeout ({} s); that of many calls takes long, and less time makes it shorter",
+            timeout.as_secs()
+        )),
+        false => UserError::new("the program used the simulated card and left no report").hint(format!(
+            "if the report could not be written, the reason is above: there must be room for it in {}",
+            std::env::temp_dir().display()
+        )),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_uses_the_card_goes_on_after_the_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = folder.path().join("run-report");
+        let ends = || {
+            let mut child = Command::new("sleep").arg("0.2").spawn().unwrap();
+            let status = wait(&mut child, Duration::ZERO, &report).unwrap();
+            status.is_some_and(|status| status.success())
+        };
+        assert!(!ends());
+        std::fs::write(&report, "").unwrap();
+        assert!(ends());
+    }
+
+    #[test]
+    fn an_error_says_what_the_program_did() {
+        let seconds = Duration::from_secs(60);
+        let texts = [unused, unreported]
+            .map(|error| [true, false].map(|was_killed| error(was_killed, seconds).to_string()));
+        let begins = [
+            [
+                "did nothing on the simulated card in 60 s",
+                "did nothing on the simulated card\nhint",
+            ],
+            ["did not end in the 120 s after", "used the simulated card"],
+        ];
+        for (text, begin) in texts.iter().flatten().zip(begins.iter().flatten()) {
+            assert!(
+                text.starts_with(&format!("error: the program {begin}")),
+                "{text}"
+            );
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Choice, DeviceSpec, Estimate, KernelPreference, Program, may_run_out, verdict};
+use estimator::record::Recording;
+use estimator::{
+    Choice, DeviceSpec, Estimate, KernelPreference, Program, Simulated, may_run_out, verdict,
+};
 use model_zoo::Model;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
@@ -21,19 +24,11 @@ use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
-    let request = ResolvedRequest::new(&raw.job, batch(raw))?;
+    let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
     if let (AnyModel::Weights(_), Some(checkpoint)) = (&request.model, &request.origin.checkpoint) {
         return lower_bound(raw, &request, checkpoint);
     }
     answer(raw, &request)
-}
-
-/// The batch of `raw`.
-pub fn batch(raw: &cli::Estimate) -> Batch<'_> {
-    Batch {
-        samples: raw.batch.as_deref(),
-        tokens: raw.tokens.as_deref(),
-    }
 }
 
 /// Runs the command for `request`.
@@ -116,7 +111,7 @@ fn simulate<M: Model + Sync>(
         true => Some(range(&program, batch, &device)?),
         false => None,
     };
-    let verdicts = verdicts(raw, request, &program, &estimate, &progress)?;
+    let verdicts = verdicts(raw, request, &program, (&simulated, &estimate), &progress)?;
     let refused = verdicts.iter().position(|verdict| !verdict.fits);
     let trained = advice::trained(&estimate);
     if layers_unfused {
@@ -137,8 +132,16 @@ fn simulate<M: Model + Sync>(
         let card = &request.cards[refused.unwrap_or(0)];
         progress.at("trying what would make it fit");
         render(&report, raw.layers).write_if_interrupted(&raw.output)?;
-        report.advice = Some(advise(request, card, &trained, Goal::Batch)?);
+        let advice = advise(request, card, &trained, Goal::Batch);
         interrupt::disarm();
+        match advice {
+            Ok(advice) => report.advice = Some(advice),
+            Err(error) => {
+                progress.done();
+                render(&report, raw.layers).write(&raw.output)?;
+                return Err(card.error(error).about("no advice").into());
+            }
+        }
     }
     progress.done();
     let answer = Answer {
@@ -154,24 +157,44 @@ fn simulate<M: Model + Sync>(
     Ok(answer)
 }
 
-/// Whether the step fits on each of the cards of `request`; `estimate` is the one for a card without a limit.
+/// Whether the step fits on each of the cards of `request`; `first` is the run on the first of them without its limit,
+/// with its estimate.
 fn verdicts<M: Model + Sync>(
     raw: &cli::Estimate,
     request: &ResolvedRequest<M>,
     program: &impl Program,
-    estimate: &Estimate,
+    first: (&Simulated, &Estimate),
     progress: &Progress,
-) -> Result<Vec<Verdict>, estimator::Error> {
+) -> Result<Vec<Verdict>, UserError> {
     let batch = request.job.batch as u64;
+    // The runs, without their recordings, and estimates of cards with other kernels than the first.
+    let mut others: Vec<(Simulated, Estimate)> = Vec::new();
     let cards = request.cards.iter();
     let verdicts = cards.map(|card| {
         let name = GpuName::new(card).name;
         progress.at(&format!("training it on {name}"));
-        let mut verdict = Verdict::new(card, &verdict(program, batch, &card.device, estimate)?);
+        let chooses_alike = |run: &Simulated| run.chooses_as_on(&card.device);
+        let place = others.iter().position(|(run, _)| chooses_alike(run));
+        let estimate = match place {
+            _ if chooses_alike(first.0) => first.1,
+            Some(place) => &others[place].1,
+            None => {
+                let run = program.simulate_unlimited(batch, &card.device);
+                let run = run.map_err(|error| card.error(error))?;
+                // If a buffer is too large for the card with each kernel, the step does not fit in any case.
+                let estimate = run.estimate().unwrap_or_else(|_| first.1.clone());
+                let recording = Recording::default();
+                others.push((Simulated { recording, ..run }, estimate));
+                &others[others.len() - 1].1
+            }
+        };
+        let found = verdict(program, batch, &card.device, estimate);
+        let found = found.map_err(|error| card.error(error))?;
+        let mut verdict = Verdict::new(card, &found);
         if raw.every_run && verdict.fits {
             progress.at(&format!("trying other runs on {name}"));
-            let runs_out = may_run_out(program, batch, &card.device)?;
-            verdict.every_run_fits = Some(!runs_out);
+            let runs_out = may_run_out(program, batch, &card.device);
+            verdict.every_run_fits = Some(!runs_out.map_err(|error| card.error(error))?);
         }
         Ok(verdict)
     });
@@ -205,7 +228,8 @@ fn range(
 ) -> Result<Range, estimator::Error> {
     let live = |preference| {
         let device = device.clone().with_preference(preference);
-        Ok::<_, estimator::Error>(program.simulate(batch, device)?.most_in_use())
+        let run = program.simulate_unlimited(batch, &device)?;
+        Ok::<_, estimator::Error>(run.most_in_use())
     };
     Ok(Range {
         least_bytes: live(KernelPreference::LeastMemory)?,

@@ -39,11 +39,9 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let (model, origin) = model_source::find(name)?;
     need_network(&model, &origin, "gpus --fits")?;
-    let batch = Batch {
-        samples: raw.batch.as_deref(),
-        tokens: raw.tokens.as_deref(),
-    };
+    let batch = Batch::typed(&raw.batch, &raw.tokens);
     let job = resolve::training_job(&model, &raw.step, batch)?;
+    let weights = model_source::compare(&model, &origin, &job)?;
     let runtime = values::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1);
@@ -51,7 +49,10 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let (cards, undetermined) = fitting_gpus(&model, &job, runtime);
     progress.done();
     let report = FitsReport {
-        asked: JobInfo::of(&model, &job, runtime, Tuning::Warm, Some(job.batch)),
+        asked: JobInfo {
+            weights,
+            ..JobInfo::of(&model, &job, runtime, Tuning::Warm, Some(job.batch))
+        },
         cards,
         undetermined,
     };

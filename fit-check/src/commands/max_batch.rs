@@ -55,19 +55,22 @@ pub fn answer<M: Model + Sync>(
     ));
     let program = training_job(&request.model, &request.job).without_first_runs();
     let most = request.cards.iter().max_by_key(|card| card.usable());
-    let most = &most.expect("a card was named").device;
-    let proposer = Proposer::learn(&program, most)?;
+    let most = most.expect("a card was named");
+    let learnt = Proposer::learn(&program, &most.device);
+    let proposer = learnt.map_err(|error| most.error(error))?;
     let mut cards = Vec::with_capacity(request.cards.len());
     let mut layers = Vec::new();
     for card in &request.cards {
         let name = GpuName::new(card).name;
         progress.at(&format!("filling {name}"));
-        let found = largest_batch(&program, &proposer, &card.device)?;
+        let found = largest_batch(&program, &proposer, &card.device);
+        let found = found.map_err(|error| card.error(error))?;
         let every_run = match raw.every_run {
             true => {
                 let batch = found.batch;
                 progress.at(&format!("trying other runs of batch {batch} on {name}"));
-                Some(largest_in_every_run(&program, batch, &card.device)?)
+                let found = largest_in_every_run(&program, batch, &card.device);
+                Some(found.map_err(|error| card.error(error))?)
             }
             false => None,
         };
@@ -87,8 +90,16 @@ pub fn answer<M: Model + Sync>(
         progress.at("trying what would let more samples fit");
         Rendered::report(&report).write_if_interrupted(&raw.output)?;
         let card = &request.cards[empty.unwrap_or(0)];
-        report.advice = Some(advise(request, card, &layers, Goal::Most)?);
+        let advice = advise(request, card, &layers, Goal::Most);
         interrupt::disarm();
+        match advice {
+            Ok(advice) => report.advice = Some(advice),
+            Err(error) => {
+                progress.done();
+                Rendered::report(&report).write(&raw.output)?;
+                return Err(card.error(error).about("no advice").into());
+            }
+        }
     }
     progress.done();
     let rendered = Rendered::report(&report);

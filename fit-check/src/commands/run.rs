@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use estimator::{Gpu, Runtime, Tuning};
+use estimator::{Runtime, Tuning};
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
@@ -74,7 +74,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
 /// The named cards, in the order of their indices.
 fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
     for name in &raw.gpu {
-        let gpu = Gpu::find(name)?;
+        let gpu = resolve::gpu(name)?;
         if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
                 "run is for NVIDIA's cards; `fit-check gpus` lists them, `cargo fit-check` runs a program on any card",

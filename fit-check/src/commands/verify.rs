@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
-use crate::model_source::{self, AnyModel};
+use crate::model_source::{self, AnyModel, Comparison};
 use crate::output;
 use crate::progress::Progress;
 use crate::records;
@@ -57,6 +57,8 @@ struct Verification {
     model: AnyModel,
     /// The model, as typed.
     typed: String,
+    /// How its weights file agrees with its network.
+    weights: Option<Comparison>,
     job: Job,
     setup: Setup,
     opened: Opened,
@@ -96,6 +98,7 @@ impl Verification {
         let (model, origin) = model_source::find(&typed)?;
         need_network(&model, &origin, "verify")?;
         let job = resolve::training_job(&model, &raw.step, batch)?;
+        let weights = model_source::compare(&model, &origin, &job)?;
         if record.is_some() {
             records::check_job(&job)?;
         }
@@ -113,6 +116,7 @@ impl Verification {
             opened,
             model,
             typed,
+            weights,
             job,
             tuning,
             record,
@@ -136,7 +140,10 @@ impl Verification {
 
     /// The description of the job, with its batch or without.
     fn asked(&self, batch: Option<usize>) -> JobInfo {
-        JobInfo::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
+        JobInfo {
+            weights: self.weights.clone(),
+            ..JobInfo::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
+        }
     }
 
     /// Trains a batch on the device. `limit` is the most host memory that the process may take.

@@ -24,7 +24,7 @@ use crate::step::estimator_phase;
 pub(super) struct DeviceFailed(pub String);
 
 /// Observes a training step on a real device.
-pub(super) struct DeviceObserver<F> {
+pub(super) struct DeviceObserver {
     device: Device,
     /// What the pools held before the step, for another program of this process.
     before: Pools,
@@ -42,10 +42,10 @@ pub(super) struct DeviceObserver<F> {
     /// How often burn's tuner was asked before the step.
     asked_before: u64,
     whole: Box<dyn Fn() -> Option<Bytes>>,
-    on_mark: F,
+    on_mark: Box<dyn FnMut(Mark)>,
 }
 
-impl<F: FnMut(Mark)> DeviceObserver<F> {
+impl DeviceObserver {
     /// Reports every phase on `device` to `on_mark`; its pools held `before` already. If `sampled`, the pools
     /// are also sampled within phases. `whole` reads the memory in use on the whole device, if known.
     pub(super) fn new(
@@ -53,7 +53,7 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
         before: Pools,
         sampled: bool,
         whole: impl Fn() -> Option<Bytes> + 'static,
-        on_mark: F,
+        on_mark: impl FnMut(Mark) + 'static,
     ) -> Self {
         Self {
             before,
@@ -66,7 +66,7 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
             asked_before: tuner_requests(),
             whole: Box::new(whole),
             device,
-            on_mark,
+            on_mark: Box::new(on_mark),
         }
     }
 
@@ -78,13 +78,13 @@ impl<F: FnMut(Mark)> DeviceObserver<F> {
     }
 }
 
-impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
+impl Observer for DeviceObserver {
     type Stop = DeviceFailed;
 
     fn module<M: Module>(&mut self, name: &str, module: &M) {
         let mut roles = Vec::new();
         let results = &mut self.results;
-        visit_tensors(name, module, |tensor| {
+        visit_tensors(name, module, &mut |tensor| {
             let role = match tensor.kind {
                 TensorKind::Statistic => Category::Buffers,
                 TensorKind::Trainable | TensorKind::Frozen => Category::Parameters,
@@ -96,7 +96,7 @@ impl<F: FnMut(Mark)> Observer for DeviceObserver<F> {
     }
 
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
-        visit_gradients(module, gradients, |_, handle| {
+        visit_gradients(module, gradients, &mut |_, handle| {
             if let Some(handle) = handle() {
                 self.named.push((handle.buffer(), Category::Gradients));
                 self.results.push(handle);

@@ -217,9 +217,14 @@ pub(super) fn open(path: &Path) -> Result<(fs::File, u64), UserError> {
     Ok((fs::File::open(path).map_err(io)?, kind.len()))
 }
 
-/// The name of the model at `path` for people: that of its folder or file.
+/// The name of the model at `path` for people: that of its folder or file. A link to a file has its own name: where
+/// Hugging Face keeps models, files are links to others that are called by a hash.
 fn name(path: &Path) -> String {
-    let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let absolute = match path.file_name() {
+        Some(file) if !path.is_dir() => canonical(&path.with_file_name(".")).join(file),
+        _ => canonical(path),
+    };
     let named_by_folder = [WEIGHTS, INDEX, CONFIG]
         .iter()
         .any(|usual| absolute.ends_with(usual));
@@ -261,6 +266,24 @@ mod tests {
         assert_eq!(indexed.config, Some(folder.path().join(CONFIG)));
         let config = ModelFiles::find(&folder.path().join(CONFIG)).unwrap();
         assert!(config.weights.is_empty() && config.config.is_some());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_to_a_file_has_its_own_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [blob, snapshot] = ["4f5c", "tiny"].map(|name| folder.path().join(name));
+        fs::write(&blob, "{}").unwrap();
+        fs::create_dir(&snapshot).unwrap();
+        for (file, expected) in [(CONFIG, "tiny"), ("other.json", "other")] {
+            std::os::unix::fs::symlink(&blob, snapshot.join(file)).unwrap();
+            assert_eq!(name(&snapshot.join(file)), expected);
+        }
+        // A folder is called by its own name, whatever leads to it.
+        assert_eq!(name(&snapshot.join(".")), "tiny");
+        std::os::unix::fs::symlink("tiny", folder.path().join("latest")).unwrap();
+        assert_eq!(name(&folder.path().join("latest")), "tiny");
+        assert_eq!(name(&snapshot.join("../tiny/config.json")), "tiny");
     }
 
     #[test]

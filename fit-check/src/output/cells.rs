@@ -106,9 +106,19 @@ pub enum Cell {
     Flag(bool),
     /// There is no value.
     Missing,
+    /// There is no value yet: Ctrl-C came first.
+    NotReached,
 }
 
 impl Cell {
+    /// The memory that a job leaves free; a difference if memory is missing.
+    pub fn headroom(bytes: i64) -> Self {
+        match u64::try_from(bytes) {
+            Ok(free) => Self::Bytes(Bytes(free)),
+            Err(_) => Self::Difference(bytes),
+        }
+    }
+
     /// The text for people.
     pub fn text(&self) -> String {
         match self {
@@ -125,6 +135,7 @@ impl Cell {
             Self::Flag(true) => "yes".into(),
             Self::Flag(false) => "no".into(),
             Self::Missing => "-".into(),
+            Self::NotReached => "…".into(),
         }
     }
 
@@ -137,7 +148,7 @@ impl Cell {
             Self::Difference(bytes) => bytes.to_string(),
             Self::Decimal(number, _) => number.to_string(),
             Self::Flag(flag) => flag.to_string(),
-            Self::Missing => String::new(),
+            Self::Missing | Self::NotReached => String::new(),
         }
     }
 
@@ -191,10 +202,14 @@ mod tests {
         );
         let none = Cell::from(None::<Bytes>);
         assert_eq!((none.text().as_str(), none.csv().as_str()), ("-", ""));
+        let later = Cell::NotReached;
+        assert_eq!((later.text().as_str(), later.csv().as_str()), ("…", ""));
         let less = Cell::Difference(-1024);
         assert_eq!(
             (less.text().as_str(), less.csv().as_str()),
             ("-1.00 KiB", "-1024")
         );
+        let headroom = [0, -1].map(|bytes| Cell::headroom(bytes).text());
+        assert_eq!(headroom, ["0 B", "-1 B"]);
     }
 }

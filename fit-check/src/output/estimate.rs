@@ -259,11 +259,12 @@ pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
         .column("gpu", |v| &v.gpu.name)
         .column("fits", |v| v.fits)
         .column_as("headroom", "headroom_bytes", |v| {
-            Cell::Difference(v.headroom_bytes)
+            Cell::headroom(v.headroom_bytes)
         })
         .column_as("first run fits", "first_run_fits", |v| v.first_run_fits)
         .column_as("fits with a lag", "lag_fits", |v| v.lag_fits)
         .column_as("fits in every run", "every_run_fits", |v| v.every_run_fits)
+        .column_as("why", "reason", |v| v.reason.as_ref())
         .build();
     table.columns.splice(..0, job.columns);
     for row in &mut table.rows {
@@ -288,7 +289,7 @@ mod tests {
             },
             fits,
             headroom_bytes: if fits { 3 } else { -2 },
-            reason: None,
+            reason: (!fits).then(|| "an allocation, in the forward phase".into()),
             first_run_fits: fits.then_some(true),
             lag_fits: None,
             every_run_fits,
@@ -309,9 +310,9 @@ mod tests {
             verdict("large", true, Some(false)),
             verdict("small", false, None),
         ];
-        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,every_run_fits\n\
-            net,large,true,3,true,,false\n\
-            net,small,false,-2,,,\n";
+        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,every_run_fits,reason\n\
+            net,large,true,3,true,,false,\n\
+            net,small,false,-2,,,,\"an allocation, in the forward phase\"\n";
         assert_eq!(render(&verdicts), rows);
     }
 }

@@ -47,7 +47,7 @@ impl File<'_> {
         probe().map_err(|error| self.unwritable(&error))
     }
 
-    /// Writes `text`: a regular file in full or not at all, with its previous permissions.
+    /// Writes `text`: a regular file as [`replace`] does, with its previous permissions.
     ///
     /// # Errors
     ///
@@ -120,17 +120,38 @@ fn usual_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes a new regular file at `path`, with the permissions of the `existing` one, in full or not at all.
+/// Writes a new regular file at `path`, with the permissions of the `existing` one, in full or not at all. If the system
+/// lets no other file take the place of the existing one, its content is overwritten.
 ///
 /// # Errors
 ///
-/// It cannot be written. The existing file is then as it was.
+/// It cannot be written. The existing file is then as it was, unless it was being overwritten.
 pub fn replace(path: &Path, existing: Option<&Metadata>, text: &str) -> io::Result<()> {
     let mut partial = partial(path, existing)?;
     partial.write_all(text.as_bytes())?;
     // Only this shows that the disk is full, on some systems.
     partial.as_file().sync_all()?;
-    partial.persist(path).map(drop).map_err(io::Error::from)
+    match partial.persist(path).map_err(io::Error::from) {
+        Err(error) if existing.is_some() && stays_in_place(&error) => overwrite(path, text),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Whether `error` says that no other file can take the place of an existing one: a file that is mounted by itself into a
+/// container, or that of another user in a folder such as `/tmp`.
+fn stays_in_place(error: &io::Error) -> bool {
+    let kind = error.kind();
+    matches!(
+        kind,
+        io::ErrorKind::ResourceBusy | io::ErrorKind::PermissionDenied
+    )
+}
+
+fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    // Not `fs::write`: where Linux protects such files (`fs.protected_regular`), they cannot be opened as if to create them.
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// Checks that text can be added to what is at `path`. A pipe or a device is not opened before there is something to
@@ -231,4 +252,26 @@ fn plain(error: &io::Error) -> String {
     let mut text = error.to_string();
     text.truncate(text.find(" at path ").unwrap_or(text.len()));
     text
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mounted_file_and_that_of_another_user_stay_in_place() {
+        // EPERM, EBUSY; ENOSPC.
+        let stays = [1, 16, 28].map(|code| stays_in_place(&io::Error::from_raw_os_error(code)));
+        assert_eq!(stays, [true, true, false]);
+    }
+
+    #[test]
+    fn what_is_overwritten_has_no_rest_of_the_longer_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answer");
+        assert!(overwrite(&path, "new").is_err(), "it is not there");
+        fs::write(&path, "before").unwrap();
+        overwrite(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
 }

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use estimator::Bytes;
-
-use super::job_lines::{burn, headline};
-use super::terminal::{BAD, FAINT, columns, styled};
+use super::job_lines::{burn_and_mismatch, headline};
+use super::terminal::{BAD, FAINT, columns, indented, styled};
 use super::{Cell, Report, Table};
-use crate::gpu_search::{FitsReport, FittingGpu};
+use crate::gpu_search::FitsReport;
 
 impl FitsReport {
     /// The cards without an answer, by error.
@@ -45,16 +43,13 @@ impl Report for FitsReport {
         for (error, cards) in self.undetermined() {
             let _ = writeln!(page, "  no answer for {}: {error}", cards.join(", "));
         }
-        let _ = writeln!(page, "  {}", styled(FAINT, burn(&self.asked)));
+        let end = indented(&burn_and_mismatch(&self.asked));
+        let _ = writeln!(page, "{}", styled(FAINT, end.trim_end()));
         page
     }
 
     fn tables(&self) -> Vec<Table> {
-        let headroom = |card: &FittingGpu| match u64::try_from(card.headroom_bytes) {
-            Ok(headroom) => Cell::Bytes(Bytes(headroom)),
-            Err(_) => Cell::Difference(card.headroom_bytes),
-        };
-        let table = Table::of("", &self.cards)
+        let fitting = Table::of("", &self.cards)
             .column("card", |card| &card.gpu.name)
             .column_as("type", "alias", |card| card.alias)
             .column_as("sold as", "marketed_gb", |card| {
@@ -62,12 +57,21 @@ impl Report for FitsReport {
             })
             .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
             .column_as("needs", "required_bytes", |card| card.required_bytes)
-            .column_as("to spare", "headroom_bytes", headroom)
+            .column_as("to spare", "headroom_bytes", |card| {
+                Cell::headroom(card.headroom_bytes)
+            })
             .column_as("at launch", "launch_price_usd", |card| {
                 card.launch_price_usd
                     .map(|price| Cell::Decimal(price, "USD"))
             })
             .build();
-        vec![table]
+        let mut tables = vec![fitting];
+        if !self.undetermined.is_empty() {
+            let undetermined = Table::of("No answer", &self.undetermined)
+                .column("card", |card| &card.gpu.name)
+                .column_as("why", "reason", |card| &card.error);
+            tables.push(undetermined.build());
+        }
+        tables
     }
 }

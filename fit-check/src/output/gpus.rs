@@ -66,7 +66,7 @@ impl GpuReport {
             }
         );
         let process = format!(
-            "{} typical, {} at most: context and libraries, by the number of multiprocessors",
+            "{} typical, {} in verdicts: context and libraries, by the number of multiprocessors",
             self.overhead.typical_bytes, self.overhead.cautious_bytes
         );
         let multiprocessors = gpu

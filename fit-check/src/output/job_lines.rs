@@ -3,7 +3,7 @@
 use estimator::Bytes;
 use model_zoo::BaseFormat;
 
-use super::comparison::lines;
+use super::comparison::{lines, mismatch};
 use super::terminal::{BAD, GOOD, TITLE, grouped, styled};
 use crate::input_options::SIZES;
 use crate::job_info::JobInfo;
@@ -59,16 +59,20 @@ pub(crate) fn burn(asked: &JobInfo) -> String {
     )
 }
 
+/// [`burn`], and in a second line that the weights file of the model does not match its network.
+pub(super) fn burn_and_mismatch(asked: &JobInfo) -> String {
+    match asked.weights.as_ref().and_then(mismatch) {
+        Some(mismatch) => format!("{}\n{mismatch}", burn(asked)),
+        None => burn(asked),
+    }
+}
+
 pub(super) fn assumptions(asked: &JobInfo) -> String {
     let burn = format!("{}; one optimizer step after the first", burn(asked));
     match &asked.weights {
         Some(comparison) => format!("{burn}\n{}", lines(comparison)),
         None => burn,
     }
-}
-
-fn difference(bytes: i64) -> String {
-    Bytes(bytes.unsigned_abs()).to_string()
 }
 
 /// `fits on A10, 3.2 GiB to spare`
@@ -95,9 +99,10 @@ fn fits_line(verdict: &Verdict, name: &str) -> String {
         reason,
         ..
     } = verdict;
+    let difference = Bytes(headroom_bytes.unsigned_abs());
     // What needs more memory than a card has can still fit there: with less memory the pools would clean up earlier.
     let spare = match headroom_bytes {
-        0.. => format!("{} to spare", difference(*headroom_bytes)),
+        0.. => format!("{difference} to spare"),
         _ => "nothing to spare".into(),
     };
     match (fits, reason) {
@@ -108,7 +113,7 @@ fn fits_line(verdict: &Verdict, name: &str) -> String {
         ),
         (true, _) => format!("{} on {name}, {spare}", styled(GOOD, "fits")),
         (false, reason) => {
-            let short = format!("{} short", difference(*headroom_bytes));
+            let short = format!("{difference} short");
             // A single allocation can be too large for a card that has enough memory.
             let short = (*headroom_bytes < 0).then_some(short);
             let why: Vec<_> = short.into_iter().chain(reason.clone()).collect();

@@ -6,7 +6,7 @@ use estimator::Bytes;
 
 use super::job_lines::headline;
 use super::terminal::{BAD, FAINT, TITLE, columns, grouped, styled};
-use super::{Report, Table};
+use super::{Cell, Report, Table};
 use crate::lower_bound::{Bound, LowerBound, Part};
 
 impl LowerBound {
@@ -23,8 +23,12 @@ impl LowerBound {
 
 fn verdict(bound: &Bound, at_least: Bytes) -> String {
     let name = &bound.gpu.name;
-    match bound.fits {
-        Some(false) => format!(
+    match (bound.fits, &bound.reason) {
+        (Some(false), Some(reason)) => format!(
+            "{} on {name}: without any activations, {reason}",
+            styled(BAD, "does not fit")
+        ),
+        (Some(false), None) => format!(
             "{} on {name}: at least {at_least}, without any activations",
             styled(BAD, "does not fit")
         ),
@@ -34,6 +38,17 @@ fn verdict(bound: &Bound, at_least: Bytes) -> String {
             Bytes(bound.headroom_bytes.max(0) as u64)
         ),
     }
+}
+
+fn cards(bounds: &[Bound]) -> Table {
+    Table::of("Cards", bounds)
+        .column("gpu", |bound| &bound.gpu.name)
+        .column("fits", |bound| bound.fits)
+        .column_as("headroom", "headroom_bytes", |bound| {
+            Cell::headroom(bound.headroom_bytes)
+        })
+        .column_as("why", "reason", |bound| bound.reason.as_ref())
+        .build()
 }
 
 fn parts(title: &str, kind: &'static str, parts: &[Part]) -> Table {
@@ -100,10 +115,43 @@ impl Report for LowerBound {
         let held = Table::of("At least", &rows)
             .column("category", |(name, _)| *name)
             .column("bytes", |(_, bytes)| *bytes);
-        vec![
+        let mut tables = vec![
             held.build(),
+            cards(&self.cards),
             parts("Types", "type", &self.dtypes),
             parts("Modules", "module", &self.modules),
-        ]
+        ];
+        tables.retain(|table| !table.rows.is_empty());
+        tables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_info::GpuName;
+
+    /// Tensors of no more bytes than a card has can need more pages than it has.
+    #[test]
+    fn a_refused_card_says_why_in_every_form() {
+        let reason = "an allocation of 4.00 KiB in the optimizer phase does not fit";
+        let bound = Bound {
+            gpu: GpuName {
+                name: "a card".into(),
+                usable_bytes: Bytes(4096),
+                overhead_bytes: Bytes::ZERO,
+                provenance: None,
+            },
+            fits: Some(false),
+            headroom_bytes: 0,
+            reason: Some(reason.into()),
+        };
+        let line = verdict(&bound, Bytes(4096));
+        assert!(
+            line.ends_with(&format!("without any activations, {reason}")),
+            "{line}"
+        );
+        let shown: Vec<_> = cards(&[bound]).rows[0].iter().map(Cell::text).collect();
+        assert_eq!(shown, ["a card", "no", "0 B", reason]);
     }
 }

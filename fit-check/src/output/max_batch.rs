@@ -85,7 +85,7 @@ impl Report for MaxBatchReport {
         };
         let may_ask = |card: &CardBatch| card.max_batch > 0 && card.every_run_batch.is_none();
         let others = match self.cards.iter().any(may_ask) {
-            true => "; a long training meets other runs: --every-run tries some",
+            true => "; in a long training a step can now and then need more: --every-run tries such steps",
             false => "",
         };
         for line in [assumptions(&self.asked), format!("{ran}{others}")] {
@@ -122,6 +122,7 @@ impl Report for MaxBatchReport {
             .column_as("tokens", "max_tokens", |c| c.max_tokens)
             .column_as("in every run", "every_run_batch", |c| c.every_run_batch)
             .column_as("smaller, refused", "smaller_refused", |c| c.smaller_refused)
+            .column_as("why not the next", "next_refused", |c| &c.next.refused)
             .build();
         let advice = self.advice.iter().map(advice::table);
         std::iter::once(table).chain(advice).collect()

@@ -2,25 +2,24 @@
 
 use std::fmt::Write;
 
-use estimator::{Error, Limit, Method};
+use estimator::{Error, Method};
 use indexmap::IndexMap;
 use maud::html;
 
+use super::comparison::mismatch;
 use super::html::document;
 use super::job_lines::burn;
 use super::terminal::{BAD, FAINT, columns, styled};
 use super::{Cell, Report, Table, column};
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
-
-/// The text of a cell that Ctrl-C left empty.
-const NOT_REACHED: &str = "…";
+use crate::user_error::first_line;
 
 impl TableReport {
     /// The cell of `row` that shows `cell`.
     fn batch(row: &Row, cell: &BatchCell) -> Cell {
         match (cell.in_unit(row.unit), &cell.error) {
-            (None, Some(Error::Interrupted)) => NOT_REACHED.into(),
+            (None, Some(Error::Interrupted)) => Cell::NotReached,
             (batch, _) => batch.into(),
         }
     }
@@ -90,15 +89,25 @@ impl TableReport {
         let mut lines = Vec::new();
         if !self.complete {
             lines.push(format!(
-                "this table is partial: Ctrl-C came before the cells with {NOT_REACHED}"
+                "this table is partial: Ctrl-C came before the cells with {}",
+                Cell::NotReached.text()
             ));
         }
         if self.rows.iter().any(|row| row.unit == Unit::Tokens) {
             lines.push("tokens: of a translation the longer side counts".into());
         }
+        let mut mismatches: Vec<_> = self.rows.iter().filter_map(Self::mismatch).collect();
+        mismatches.dedup();
+        lines.extend(mismatches);
         lines.extend(self.method());
         lines.extend(self.rows.first().map(|row| burn(&row.asked)));
         lines
+    }
+
+    /// That the weights file of the model of `row` does not match its network.
+    fn mismatch(row: &Row) -> Option<String> {
+        let mismatch = mismatch(row.asked.weights.as_ref()?)?;
+        Some(format!("{}: {mismatch}", row.asked.model))
     }
 
     /// How the largest batches were found.
@@ -108,6 +117,9 @@ impl TableReport {
             cells.filter(|cell| cell.method == Some(method)).count()
         };
         let (run, replayed) = (by(Method::Simulation), by(Method::Replay));
+        if run + replayed == 0 {
+            return Vec::new();
+        }
         if replayed == 0 {
             return vec![
                 "each batch was run on a simulated card, and so was the next larger, which does \
@@ -122,8 +134,8 @@ impl TableReport {
                 run + replayed
             ),
             format!(
-                "in {replayed} both were replayed: a run on a larger card with the same kernels made the \
-                 calls that two small batches predict, to the byte"
+                "in {replayed} (method: replay) the step was run on a larger card with the same kernels, and its calls \
+                 were repeated in this card's memory"
             ),
         ]
     }
@@ -140,21 +152,10 @@ impl TableReport {
 fn reason(cell: &BatchCell) -> Option<String> {
     match (&cell.error, cell.max_batch) {
         (Some(Error::Interrupted), _) => None,
-        (Some(error), _) => Some(first_line(&error.to_string()).to_string()),
-        (None, Some(0)) => {
-            let refused = cell.refused.clone()?;
-            Some(match cell.limit {
-                Some(Limit::SingleAllocation) => format!("{refused}, it is too large for one"),
-                _ => refused,
-            })
-        }
+        (Some(error), _) => Some(first_line(error)),
+        (None, Some(0)) => cell.refused.clone(),
         _ => None,
     }
-}
-
-/// The first line of a panic.
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 /// The title of the table of cells without a batch.

@@ -6,7 +6,7 @@ use estimator::{Bytes, Category};
 use strum::IntoEnumIterator;
 
 use super::Cell::{self, ExactBytes};
-use super::job_lines::{burn, headline};
+use super::job_lines::{burn_and_mismatch, headline};
 use super::terminal::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
 use super::{Report, Table};
 use crate::comparison::PhaseFigures;
@@ -222,7 +222,7 @@ impl Report for VerifyReport {
                 relative(error)
             );
         }
-        let _ = writeln!(page, "\n{}", indented(&burn(&self.asked)));
+        let _ = writeln!(page, "\n{}", indented(&burn_and_mismatch(&self.asked)));
         page
     }
 
@@ -284,7 +284,7 @@ impl Report for LimitReport {
             self.budget_bytes,
             self.overhead_bytes
         );
-        let _ = writeln!(page, "{}", indented(&burn(&self.asked)));
+        let _ = writeln!(page, "{}", indented(&burn_and_mismatch(&self.asked)));
         page
     }
 

@@ -191,7 +191,8 @@ fn hardware(card: &CardSpec, has_wmma: bool) -> HardwareProperties {
     }
 }
 
-/// Registers the types, and what kernels do with them, that came with compute capabilities up to `version`.
+/// Registers the types, and what kernels do with them, that came with compute capabilities up to `version`. It leaves
+/// out the atomics of vectors and of bf16, which `restrict_common` of `cubecl-llvm` 0.11.3 removes again.
 fn register_types_since(version: u32, properties: &mut DeviceProperties) {
     let float = |kind| ElemType::Float(kind);
     let add_and_exchange = AtomicUsage::Add | AtomicUsage::LoadStore | AtomicUsage::Exchange;
@@ -200,10 +201,8 @@ fn register_types_since(version: u32, properties: &mut DeviceProperties) {
         properties.register_atomic_type_usage(double, add_and_exchange);
     }
     if version >= 70 {
-        let half = Type::new(float(FloatKind::F16));
-        properties.register_atomic_type_usage(Type::atomic(half), AtomicUsage::Add);
-        let pair = Type::atomic(half.with_vector_size(2));
-        properties.register_atomic_type_usage(pair, add_and_exchange);
+        let half = Type::atomic(float(FloatKind::F16));
+        properties.register_atomic_type_usage(half, AtomicUsage::Add);
         properties.features.plane.insert(Plane::Sync);
     }
     if version >= 75 {
@@ -217,10 +216,6 @@ fn register_types_since(version: u32, properties: &mut DeviceProperties) {
     if version >= 90 {
         for kind in [FloatKind::F16, FloatKind::BF16] {
             properties.features.matmul.stmatrix.insert(float(kind));
-        }
-        for width in [2, 4, 8] {
-            let halves = Type::atomic(Type::new(FloatKind::F16).with_vector_size(width));
-            properties.register_atomic_type_usage(halves, add_and_exchange);
         }
     }
     if matches!(version / 10, 10..=12) {
@@ -287,4 +282,27 @@ pub(crate) fn shared_memory(version: u32) -> usize {
         _ => 99,
     };
     kib << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `restrict_common` of `cubecl-llvm` 0.11.3 removes them on every card.
+    #[test]
+    fn no_card_has_atomics_of_vectors_or_of_bf16() {
+        let bf16 = ElemType::Float(FloatKind::BF16);
+        for compute_capability in [52, 61, 70, 75, 80, 86, 90, 100, 120] {
+            let card = CardSpec {
+                compute_capability,
+                ..CardSpec::unlimited()
+            };
+            let atomics = Cuda.properties(&card).features.types.atomic;
+            assert!(!atomics.is_empty());
+            for ty in atomics.keys() {
+                assert_eq!(ty.vector_size(), 1, "{compute_capability}: {ty:?}");
+                assert_ne!(ty.elem_type(), bf16, "{compute_capability}: {ty:?}");
+            }
+        }
+    }
 }

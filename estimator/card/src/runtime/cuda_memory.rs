@@ -289,13 +289,14 @@ impl CardMemory for CudaMemory {
         }
     }
 
-    /// Like `info_buffer` of `cubecl-cuda`'s `server.rs`.
+    /// Like `info_buffer` of `cubecl-cuda`'s `server.rs`, which a launch without threads does not reach (`launch` there).
     fn launch(
         &mut self,
         metadata: &[u64],
+        is_empty: bool,
         stream: StreamId,
     ) -> Result<Option<MetadataBuffer>, IoError> {
-        if metadata.is_empty() {
+        if is_empty || metadata.is_empty() {
             return Ok(None);
         }
         let bytes = size_of_val(metadata);
@@ -350,5 +351,33 @@ impl CardMemory for CudaMemory {
 
     fn streams(&self) -> Vec<StreamId> {
         self.streams.stream_ids().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cubecl_common::device::DeviceId;
+
+    use super::*;
+
+    /// `launch` of `cubecl-cuda` 0.11.3, `src/compute/server.rs`, returns before `info_buffer` if a dimension of the grid
+    /// is 0.
+    #[test]
+    fn a_launch_without_threads_needs_no_buffer() {
+        let mut memory = CudaMemory::new(
+            false,
+            MemoryBudget::new(None),
+            ServiceId::of::<()>(DeviceId::new(0, 0)),
+            MemoryDeviceProperties::new(1 << 30, 512),
+            Arc::default(),
+            DeviceCaptures::default(),
+        );
+        let stream = StreamId { value: 0 };
+        let mut needs_buffer = |is_empty| {
+            let launched = memory.launch(&[1, 2, 3], is_empty, stream);
+            launched.unwrap().is_some()
+        };
+        assert!(!needs_buffer(true));
+        assert!(needs_buffer(false));
     }
 }

@@ -94,7 +94,7 @@ impl RuntimeRules for Wgpu {
         true
     }
 
-    /// `sync` of `src/compute/server.rs` runs and submits the scheduler's queued tasks.
+    /// `sync`, `start_profile` and `end_profile` of `src/compute/server.rs` run and submit the scheduler's queued tasks.
     fn submits_on_sync(&self) -> bool {
         true
     }
@@ -189,8 +189,11 @@ fn properties(card: &CardSpec, memory: MemoryDeviceProperties) -> DeviceProperti
     properties
 }
 
-/// Adds what `src/backend/vulkan.rs` registers for SPIR-V and matters to memory: bfloat16, and small
-/// integers, with which burn stores a bool in one byte.
+/// Adds some of what `src/backend/vulkan.rs` registers for SPIR-V: bfloat16, and small integers, with which burn stores
+/// a bool in one byte.
+///
+/// Many drivers also offer cooperative matrices and 64-bit indexing. Simulated cards have neither: burn's tuner tries
+/// only kernels without matrix units on them, and [`CardSpec::largest_binding`] limits each buffer.
 fn register_spirv_types(properties: &mut DeviceProperties) {
     for ty in [
         ElemType::Float(FloatKind::BF16),

@@ -42,8 +42,12 @@ const COPY_ALIGNMENT: u64 = 4;
 /// A task in the scheduler's queue.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// A launch with this metadata.
-    Launch(Vec<u64>),
+    /// A launch.
+    Launch {
+        metadata: Vec<u64>,
+        /// Whether it has no threads.
+        is_empty: bool,
+    },
     /// A write from the host, which submits what came before it.
     Write,
 }
@@ -57,12 +61,14 @@ pub(crate) struct WgpuStream {
     metadata: MetadataInfoCache<ManagedMemoryHandle>,
     /// The uniforms of launches that are not submitted yet.
     queued: Vec<ManagedMemoryHandle>,
-    launches: usize,
+    /// The launches and reads that are not submitted yet.
+    tasks: usize,
 }
 
 impl WgpuStream {
-    /// Like `info_uniform` and `reserve_uniform` of `cubecl-wgpu`.
-    fn launch(&mut self, metadata: Vec<u64>, failures: &mut ErrorGraph) {
+    /// Like `info_uniform`, `reserve_uniform` and `register_pipeline` of `cubecl-wgpu`: a launch without threads has a
+    /// uniform, but is no task.
+    fn launch(&mut self, metadata: Vec<u64>, is_empty: bool, failures: &mut ErrorGraph) {
         let bytes = size_of_val(metadata.as_slice());
         let cached = self.metadata.should_cache(bytes);
         if bytes > 0 && !(cached && self.metadata.get(&metadata).is_some()) {
@@ -78,15 +84,21 @@ impl WgpuStream {
                 }
             }
         }
-        self.launches += 1;
-        if self.launches >= TASKS_MAX {
+        if is_empty {
+            return;
+        }
+        self.tasks += 1;
+        if self.tasks >= TASKS_MAX {
             self.submit();
         }
     }
 
+    /// Like `submit_tasks` of `cubecl-wgpu`: without a task there is nothing to submit.
     fn submit(&mut self) {
-        self.queued.clear();
-        self.launches = 0;
+        if self.tasks > 0 {
+            self.queued.clear();
+            self.tasks = 0;
+        }
     }
 }
 
@@ -163,12 +175,13 @@ pub(crate) struct WgpuStreams {
 impl WgpuStreams {
     fn memory(
         &self,
+        budget: Arc<MemoryBudget>,
         alignment: u64,
         config: MemoryConfiguration,
         options: MemoryManagementOptions,
     ) -> MemoryManagement<VirtualStorage> {
         MemoryManagement::from_configuration(
-            VirtualStorage::new(self.budget.clone(), alignment, Return::AtOnce),
+            VirtualStorage::new(budget, alignment, Return::AtOnce),
             &self.properties,
             config,
             self.logger.clone(),
@@ -188,16 +201,21 @@ impl StreamFactory for WgpuStreams {
         let own = |name| MemoryManagementOptions::new(name).mode(MemoryAllocationMode::Auto);
         Ok(WgpuStream {
             main: self.memory(
+                self.budget.clone(),
                 alignment,
                 MemoryConfiguration::default(),
                 MemoryManagementOptions::new("Main GPU Memory"),
             ),
+            // A buffer that the host maps to read it is in host memory (`GpuToCpu` in `create_buffer` of `wgpu-hal`
+            // 30.0.1, `src/vulkan/device.rs`), which is not part of the card's budget. Reports of the pools count it.
             staging: self.memory(
+                MemoryBudget::new(None),
                 COPY_ALIGNMENT,
                 MemoryConfiguration::ExclusivePages,
                 own(STAGING),
             ),
             uniforms: self.memory(
+                self.budget.clone(),
                 alignment,
                 MemoryConfiguration::ExclusivePages,
                 own(UNIFORMS),
@@ -207,7 +225,7 @@ impl StreamFactory for WgpuStreams {
                 CACHED_METADATA.1,
             )),
             queued: Vec::new(),
-            launches: 0,
+            tasks: 0,
         })
     }
 }
@@ -219,7 +237,7 @@ impl SchedulerStreamBackend for WgpuStreams {
 
     fn enqueue(task: Task, stream: &mut WgpuStream, failures: &mut ErrorGraph) {
         match task {
-            Task::Launch(metadata) => stream.launch(metadata, failures),
+            Task::Launch { metadata, is_empty } => stream.launch(metadata, is_empty, failures),
             Task::Write => stream.submit(),
         }
     }
@@ -283,9 +301,13 @@ impl CardMemory for WgpuMemory {
     fn launch(
         &mut self,
         metadata: &[u64],
+        is_empty: bool,
         stream: StreamId,
     ) -> Result<Option<MetadataBuffer>, IoError> {
-        let task = Task::Launch(metadata.to_vec());
+        let task = Task::Launch {
+            metadata: metadata.to_vec(),
+            is_empty,
+        };
         self.scheduler.register(stream, task, &[stream]);
         // Uniforms have a memory of their own, apart from the buffers.
         Ok(None)
@@ -303,6 +325,7 @@ impl CardMemory for WgpuMemory {
             let size = bytes.next_multiple_of(COPY_ALIGNMENT);
             staged.push(stream.staging.reserve(size, PageUpdate::Allow, failures)?);
         }
+        stream.tasks += staged.len();
         stream.submit();
         Ok(())
     }
@@ -343,5 +366,51 @@ impl CardMemory for WgpuMemory {
 
     fn streams(&self) -> Vec<StreamId> {
         self.scheduler.stream_ids().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId { value: 0 };
+
+    fn properties() -> MemoryDeviceProperties {
+        MemoryDeviceProperties::new(1 << 30, 64)
+    }
+
+    /// A card of 1 MiB has no room for 4 MiB, and the host has. CubeCL counts the 4 MiB among what the pools reserve.
+    #[test]
+    fn a_read_takes_no_memory_of_the_card() {
+        let budget = MemoryBudget::new(Some(1 << 20));
+        let mut memory = WgpuMemory::new(budget.clone(), properties(), Arc::default());
+        memory.read(&[4 << 20], STREAM).unwrap();
+        assert_eq!((budget.peak(), budget.refusals()), (0, 0));
+        let usage = memory.report(STREAM).unwrap().usage();
+        assert!(usage.bytes_reserved >= 4 << 20);
+    }
+
+    /// CubeCL submits 32 tasks at once, and frees their uniforms; a launch without threads is none of them
+    /// (`register_pipeline` of `cubecl-wgpu` 0.11.3, `src/compute/stream.rs`).
+    #[test]
+    fn a_launch_without_threads_is_no_task() {
+        let mut streams = WgpuStreams {
+            budget: MemoryBudget::new(None),
+            properties: properties(),
+            logger: Arc::default(),
+        };
+        let mut stream = streams.create().unwrap();
+        let mut failures = ErrorGraph::default();
+        // 2,400 bytes: too long for the cache.
+        let mut launch = |stream: &mut WgpuStream, is_empty| {
+            stream.launch(vec![0; 300], is_empty, &mut failures);
+            stream.queued.len()
+        };
+        assert_eq!(launch(&mut stream, true), 1);
+        stream.submit();
+        for queued in 2..=32 {
+            assert_eq!(launch(&mut stream, false), queued);
+        }
+        assert_eq!(launch(&mut stream, false), 0);
     }
 }

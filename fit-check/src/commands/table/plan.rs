@@ -10,7 +10,7 @@ use strum::VariantNames;
 use crate::cli::{self, Cli, Command};
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
-use crate::model_source::{self, AnyModel};
+use crate::model_source::{self, AnyModel, Comparison, Origin};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
 use crate::table::{BatchCell, Row};
@@ -26,6 +26,8 @@ pub(super) struct Entry {
     /// The model, as typed.
     pub(super) typed: String,
     pub(super) model: AnyModel,
+    /// How its weights file agrees with its network.
+    weights: Option<Comparison>,
     pub(super) job: Job,
     pub(super) unit: Unit,
     pub(super) published_as: Option<String>,
@@ -101,13 +103,16 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     let precisions = match raw.precision.as_slice() {
         [] => default.to_vec(),
         named => {
-            let named = named.iter().map(|text| resolve::precision(text));
+            let named = named.iter().map(|text| {
+                let precision = resolve::precision(text);
+                precision.map_err(|error| error.repeatable("--precision", text))
+            });
             named.collect::<Result<_, _>>()?
         }
     };
     let mut entries = Vec::new();
     let mut add = |name: &str, published: Option<Published>| {
-        let (model, origin) = model_source::find(name)?;
+        let (model, origin) = find(name)?;
         need_network(&model, &origin, "table")?;
         for precision in &precisions {
             let typed = resolve::request(*precision, &raw.options, Batch::default())?;
@@ -115,9 +120,11 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
                 Some(row) => over(typed, row.request()),
                 None => typed,
             };
+            let job = resolve::job_of(&model, request)?;
             entries.push(Entry {
                 typed: name.into(),
-                job: resolve::job_of(&model, request)?,
+                weights: model_source::compare(&model, &origin, &job)?,
+                job,
                 model: model.clone(),
                 unit: published.as_ref().map_or(Unit::Samples, |row| row.unit),
                 published_as: published.as_ref().map(|row| row.name.clone()),
@@ -145,6 +152,17 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     Ok(entries)
 }
 
+/// The model called `name`; the hint of the error says how to type several.
+fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
+    model_source::find(name).map_err(|error| match name.contains(',') {
+        true => error.hint(format!(
+            "separate models by spaces: {}",
+            name.replace(',', " ")
+        )),
+        false => error,
+    })
+}
+
 /// The `typed` settings, and `published` ones where none were typed.
 fn over(typed: Request, published: Request) -> Request {
     let mut input = published.input;
@@ -168,21 +186,16 @@ fn cards(
 ) -> Result<Vec<Card>, UserError> {
     let list = raw.gpus.as_deref().unwrap_or_default();
     let all = list.trim().eq_ignore_ascii_case("all");
-    let listed = list.split(',').map(str::trim);
-    let listed = listed.filter(|name| !all && !name.is_empty());
-    let named: Vec<&str> = raw
-        .cards
-        .gpu
-        .iter()
-        .map(String::as_str)
-        .chain(listed)
-        .collect();
+    let listed: Vec<&str> = match all {
+        true => every_card(runtime),
+        false => list.split(',').map(str::trim).collect(),
+    };
+    let listed = listed.into_iter().filter(|name| !name.is_empty());
+    let typed = raw.cards.gpu.iter().map(String::as_str);
+    let named: Vec<&str> = typed.chain(listed).collect();
     let memory = raw.cards.memory.as_deref();
     let tuning = resolve::tuning(&raw.cards)?;
-    let mut cards = resolve::cards(&named, memory, runtime, tuning)?;
-    if all {
-        cards.extend(every_card(runtime, tuning));
-    }
+    let cards = resolve::cards(&named, memory, runtime, tuning)?;
     match (cards.is_empty(), preset) {
         (false, _) => Ok(cards),
         (true, _) if raw.gpus.is_some() => Err(UserError::new("--gpus names no card")
@@ -192,12 +205,12 @@ fn cards(
     }
 }
 
-/// Every card that `runtime` drives, the least usable memory first.
-fn every_card(runtime: Runtime, tuning: Tuning) -> Vec<Card> {
+/// The names of every card that `runtime` drives, the least usable memory first.
+fn every_card(runtime: Runtime) -> Vec<&'static str> {
     let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
-    let mut cards: Vec<_> = driven.map(|gpu| Card::of(gpu, runtime, tuning)).collect();
-    cards.sort_by_key(Card::usable);
-    cards
+    let mut driven: Vec<_> = driven.collect();
+    driven.sort_by_key(|gpu| gpu.usable_bytes);
+    driven.into_iter().map(Gpu::alias).collect()
 }
 
 impl fmt::Display for Entry {
@@ -215,7 +228,10 @@ impl Entry {
     /// The row with these `cells`.
     pub(super) fn row(&self, runtime: Runtime, tuning: Tuning, cells: Vec<BatchCell>) -> Row {
         Row {
-            asked: JobInfo::of(&self.model, &self.job, runtime, tuning, None),
+            asked: JobInfo {
+                weights: self.weights.clone(),
+                ..JobInfo::of(&self.model, &self.job, runtime, tuning, None)
+            },
             published_as: self.published_as.clone(),
             unit: self.unit,
             cells,
@@ -226,6 +242,51 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The error of `fit-check table` with these arguments.
+    fn refused(arguments: &str) -> String {
+        let plan = Plan::typed(&format!("fit-check table {arguments}"));
+        plan.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn all_cards_and_a_size_exclude_each_other() {
+        for cards in ["--gpus all", "--gpus l4", "--gpu l4"] {
+            let error = refused(&format!("resnet-20 {cards} --memory 8GB"));
+            assert!(
+                error.contains("--gpu and --memory exclude each other"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_hint_to_a_list_with_commas_says_how_to_type_it() {
+        let typed = [
+            (
+                "resnet-20,alexnet",
+                "separate models by spaces: resnet-20 alexnet",
+            ),
+            ("resnet-20 --gpu l4,a10", "repeat --gpu: --gpu l4 --gpu a10"),
+            (
+                "resnet-20 --precision fp32,mixed",
+                "repeat --precision: --precision fp32 --precision mixed",
+            ),
+        ];
+        for (arguments, hint) in typed {
+            let error = refused(arguments);
+            assert!(error.ends_with(&format!("\nhint: {hint}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_that_weights_do_not_match() {
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-bert");
+        let plan = Plan::typed(&format!("fit-check table {files} --classes 5")).unwrap();
+        let row = plan.entries[0].row(plan.runtime, plan.tuning, Vec::new());
+        let weights = row.asked.weights.expect("there is a file of weights");
+        assert_eq!((weights.matching, weights.differences()), (39, 2));
+    }
 
     #[test]
     fn every_card_is_tuned_as_was_typed() {
