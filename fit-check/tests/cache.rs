@@ -1,5 +1,6 @@
 //! The same question again is answered from the kept answers, and exactly like the first time.
 
+mod command;
 #[cfg(target_os = "linux")]
 mod full_disk;
 
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn fit_check(folder: &Path, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    let mut command = command::fit_check();
     command
         .args(arguments.split(' '))
         .env("FIT_CHECK_CACHE_DIR", folder);
@@ -46,10 +47,30 @@ fn the_second_answer_is_the_first_in_every_form() {
     assert_eq!(entries(folder.path()).len(), 2);
 }
 
+/// What is kept is shown, and not simulated again. Only `--no-cache` simulates.
+#[test]
+fn the_second_answer_is_the_kept_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "estimate alexnet --batch 2";
+    let first = answer(folder.path(), question);
+    let entry = entries(folder.path()).pop().unwrap();
+    let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
+    assert!(kept["answer"]["rendered"]["table"].is_string(), "{kept}");
+    kept["answer"]["rendered"]["table"] = "a mark\n".into();
+    kept["answer"]["status"] = 1.into();
+    fs::write(&entry, kept.to_string()).unwrap();
+    let second = answer(folder.path(), question);
+    assert_eq!(String::from_utf8_lossy(&second.stdout), "a mark\n");
+    assert_eq!(second.status.code(), Some(1));
+    let anew = answer(folder.path(), &format!("{question} --no-cache"));
+    assert_eq!(anew.stdout, first.stdout);
+    assert_eq!(anew.status.code(), Some(0));
+}
+
 #[test]
 fn another_question_is_not_answered_by_it() {
     let folder = tempfile::tempdir().unwrap();
-    for (questions, question) in [
+    let questions = [
         "estimate alexnet --batch 2",
         "estimate alexnet --batch 3",
         "estimate alexnet --batch 2 --layers",
@@ -57,12 +78,15 @@ fn another_question_is_not_answered_by_it() {
         "estimate alexnet --batch 2 --gpu l4",
         "estimate alexnet --batch 2 --tuning cold",
         "estimate alexnet --batch 2 --runtime wgpu",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        assert_eq!(entries(folder.path()).len(), questions, "{question}");
+        "estimate alexnet --batch 2 --optimizer sgd",
+        "estimate alexnet --batch 2 --image 128",
+        // It does not fit, so no other runs are tried.
+        "estimate alexnet --batch 2 --memory 100MiB",
+        "estimate alexnet --batch 2 --memory 100MiB --every-run",
+    ];
+    for (before, question) in questions.into_iter().enumerate() {
         answer(folder.path(), question);
+        assert_eq!(entries(folder.path()).len(), before + 1, "{question}");
     }
 }
 

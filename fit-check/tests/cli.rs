@@ -2,9 +2,16 @@
 
 #[test]
 fn the_documentation_shows_what_the_program_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().to_str().unwrap();
     trycmd::TestCases::new()
         // On a busy machine the program would be slow enough to print a line of progress.
         .env("FIT_CHECK_NO_PROGRESS", "1")
+        // The settings and the kept answers of whoever runs the tests do not count.
+        .env("CLICOLOR_FORCE", "")
+        .env("FIT_CHECK_CACHE_DIR", own)
+        .env("XDG_CACHE_HOME", own)
+        .env("XDG_DATA_HOME", own)
         .case("../docs/examples.md")
         .case("../docs/bad_input.md")
         .case("../docs/own_models.md")

@@ -106,6 +106,7 @@ fn nothing_is_written_into_the_users_home() {
         .args(["estimate", "resnet-20", "--quiet", "--no-cache"])
         .env("HOME", home.path())
         .env_remove("XDG_CACHE_HOME")
+        .env_remove("XDG_DATA_HOME")
         .current_dir(home.path())
         .output()
         .unwrap();

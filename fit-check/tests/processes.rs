@@ -1,7 +1,10 @@
 //! What the program's processes do when it is killed, interrupted, or started many times at once.
 #![cfg(target_os = "linux")]
 
-use std::io::Read;
+mod command;
+mod waiting;
+
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -11,78 +14,40 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use wait_timeout::ChildExt;
+use waiting::{command_lines, wait_until};
 
 fn fit_check(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    let mut command = command::fit_check();
     command.args(arguments);
     command
-}
-
-/// Whether a process with this command line runs.
-fn runs(command_line: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    processes.into_iter().any(|process| {
-        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line) == command_line
-    })
-}
-
-fn wait_until(what: &str, limit: Duration, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < limit, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn send(signal: Signal, child: &Child) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
-/// Kills `fit-check run` at once and later, while its program runs.
+/// Kills `fit-check run` while it starts its program, and while that runs.
 #[test]
 fn the_program_of_run_ends_when_fit_check_is_killed() {
-    for wait in [0, 300] {
-        let mark = format!("8{:05}{wait}", std::process::id());
+    for runs in [false, true] {
+        let mark = format!("8{:05}{}", std::process::id(), u8::from(runs));
         let line = format!("sleep\0{mark}\0");
         let mut child = fit_check(&["run", "--memory", "1GiB", "--", "sleep", &mark])
             .spawn()
             .unwrap();
-        if wait > 0 {
-            wait_until("the program starts", Duration::from_secs(20), || {
-                runs(&line)
-            });
-            std::thread::sleep(Duration::from_millis(wait));
-        }
+        wait_until(
+            "the program starts",
+            Duration::from_secs(20),
+            || match runs {
+                // The process may still have the command line of `fit-check`.
+                false => !children(child.id()).is_empty(),
+                true => command_lines().contains(&line),
+            },
+        );
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_until("the program ends", Duration::from_secs(5), || !runs(&line));
-    }
-}
-
-/// The process that trains ends when the program that waits for it is killed.
-#[test]
-fn the_process_that_measures_ends_when_fit_check_is_killed() {
-    let mut child = fit_check(&["verify", "resnet-20", "--batch", "8", "--timeout", "599"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let program = env!("CARGO_BIN_EXE_fit-check");
-    let began = Instant::now();
-    let mut seen = Vec::new();
-    // Without a device, the program ends by itself.
-    while seen.is_empty() && began.elapsed() < Duration::from_secs(20) && alive(child.id()) {
-        seen = children(child.id());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    for process in seen {
-        let executable = format!("/proc/{process}/exe");
-        wait_until("the process ends", Duration::from_secs(5), || {
-            std::fs::read_link(&executable).is_ok_and(|path| path != Path::new(program))
-                || !Path::new(&executable).exists()
+        wait_until("the program ends", Duration::from_secs(5), || {
+            !command_lines().iter().any(|line| line.contains(&mark))
         });
     }
 }
@@ -131,38 +96,37 @@ fn a_table_says_that_the_process_of_a_row_was_killed() {
     );
 }
 
-fn alive(process: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    !status.is_empty() && !status.contains(") Z ")
-}
-
 /// A person ends a program by Ctrl-C; `timeout` and a cluster's scheduler send SIGTERM.
 const SIGNALS: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 
-/// Runs `fit-check` until it says something, interrupts it by `signal`, and returns its output and how long it
-/// took to end.
-fn interrupted(arguments: &[&str], signal: Signal) -> (Output, Duration) {
-    interrupt(&mut fit_check(arguments), &[signal])
+/// Runs `fit-check` until it is `ready`, interrupts it by `signal`, and returns its output and how long it took to end.
+fn interrupted(
+    arguments: &[&str],
+    signal: Signal,
+    ready: impl FnMut(u32, &str) -> bool,
+) -> (Output, Duration) {
+    interrupt(&mut fit_check(arguments), &[signal], ready)
 }
 
-/// Runs the command until it says something, sends it `signals`, one after the other, and returns its output and how
-/// long it took to end after the last. It must not leave anything in its temporary folder.
-fn interrupt(command: &mut Command, signals: &[Signal]) -> (Output, Duration) {
+/// Runs the command until it is `ready`, which its process and what it has said on stderr tell, sends it `signals`, one
+/// after the other, and returns its output and how long it took to end after the last. It must not leave anything in its
+/// temporary folder.
+fn interrupt(
+    command: &mut Command,
+    signals: &[Signal],
+    mut ready: impl FnMut(u32, &str) -> bool,
+) -> (Output, Duration) {
     let temporary = tempfile::tempdir().unwrap();
+    let stderr = tempfile::NamedTempFile::new().unwrap();
+    let said = || std::fs::read(stderr.path()).unwrap();
     let mut child = command
         .env("TMPDIR", temporary.path())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(stderr.reopen().unwrap())
         .spawn()
         .unwrap();
-    let mut first = [0];
-    let mut stderr = child.stderr.take().unwrap();
-    let read = stderr.read(&mut first).unwrap();
-    assert_eq!(read, 1, "the command ended without a word");
-    let drain = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = stderr.read_to_end(&mut text);
-        text
+    wait_until("the command is at work", Duration::from_secs(60), || {
+        ready(child.id(), &String::from_utf8_lossy(&said()))
     });
     for signal in signals {
         std::thread::sleep(Duration::from_millis(300));
@@ -173,10 +137,33 @@ fn interrupt(command: &mut Command, signals: &[Signal]) -> (Output, Duration) {
     let took = began.elapsed();
     assert!(ended.is_some(), "the command goes on");
     let mut output = child.wait_with_output().unwrap();
-    output.stderr = drain.join().unwrap();
+    output.stderr = said();
     let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
     (output, took)
+}
+
+/// Whether a program of these tests has said that it runs.
+fn begins(_process: u32, said: &str) -> bool {
+    said.contains("begins")
+}
+
+/// Whether the process of a row, which `table` starts, has ended: that row is filled.
+fn fills_a_row() -> impl FnMut(u32, &str) -> bool {
+    let mut rows = BTreeSet::new();
+    move |process, _said| {
+        rows.extend(children(process));
+        let ended = |row: &String| !Path::new("/proc").join(row).exists();
+        rows.iter().any(ended)
+    }
+}
+
+/// Whether `process` handles Ctrl-C itself (`SigCgt` in proc(5): the mask of the signals that it catches).
+fn handles_interrupts(process: u32, _said: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1_u64 << (Signal::SIGINT as u32 - 1)) != 0)
 }
 
 /// A second, and what a busy machine adds.
@@ -196,13 +183,14 @@ fn an_interrupted_table_shows_what_it_has() {
         "json",
     ];
     for signal in SIGNALS {
-        let (output, took) = interrupted(&table, signal);
+        let (output, took) = interrupted(&table, signal, fills_a_row());
         assert!(took < SOON, "{took:?}");
         assert_eq!(output.status.code(), Some(2), "{signal}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["complete"], false);
-        let cell = &report["rows"][1]["cells"][0];
-        assert_eq!(cell["error"], "interrupted", "{cell}");
+        let cell = |row: usize| &report["rows"][row]["cells"][0];
+        assert!(cell(0)["max_batch"].as_u64() > Some(0), "{report}");
+        assert_eq!(cell(1)["error"], "interrupted", "{report}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains("the table is not complete"), "{stderr}");
     }
@@ -214,7 +202,7 @@ fn an_interrupted_program_leaves_nothing() {
     let script = "echo begins >&2; exec sleep 60";
     let run = ["run", "--memory", "1GiB", "--", "sh", "-c", script];
     for signal in SIGNALS {
-        let (output, took) = interrupted(&run, signal);
+        let (output, took) = interrupted(&run, signal, begins);
         assert!(took < SOON, "{took:?}");
         assert_eq!(output.status.code(), Some(2), "{signal}");
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -229,11 +217,13 @@ fn a_second_signal_leaves_no_process_of_a_program() {
     let script = format!("trap '' TERM; sleep {mark} >/dev/null 2>&1 & echo begins >&2; wait");
     let run = ["run", "--memory", "1GiB", "--", "sh", "-c", &script];
     let signals = [Signal::SIGINT, Signal::SIGINT];
-    let (output, took) = interrupt(&mut fit_check(&run), &signals);
+    let (output, took) = interrupt(&mut fit_check(&run), &signals, begins);
     assert!(took < SOON, "{took:?}");
     assert_eq!(output.status.code(), Some(130));
     let line = format!("sleep\0{mark}\0");
-    wait_until("no process is left", SOON, || !runs(&line));
+    wait_until("no process is left", SOON, || {
+        !command_lines().contains(&line)
+    });
 }
 
 /// The lock file of [`project`].
@@ -297,18 +287,20 @@ fn an_interrupted_cargo_fit_check_leaves_nothing() {
             .current_dir(project.path())
             .env("CARGO", project.path().join("cargo"))
             .env_remove("CARGO_TARGET_DIR");
-        let (output, took) = interrupt(&mut command, &[Signal::SIGTERM]);
+        let (output, took) = interrupt(&mut command, &[Signal::SIGTERM], begins);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(took < SOON, "{took:?}");
         assert_eq!(output.status.code(), Some(143), "{build}: {stderr}");
         let lock = std::fs::read_to_string(project.path().join("Cargo.lock")).unwrap();
         assert_eq!(lock, LOCK, "{build}");
         let line = format!("sleep\0{mark}\0");
-        wait_until("no process is left", SOON, || !runs(&line));
+        wait_until("no process is left", SOON, || {
+            !command_lines().contains(&line)
+        });
     }
 }
 
-/// The answer is there before the advice is.
+/// The answer is there before the advice is, and `max-batch` handles Ctrl-C from then on.
 #[test]
 fn interrupted_advice_leaves_the_answer() {
     let max_batch = [
@@ -321,14 +313,17 @@ fn interrupted_advice_leaves_the_answer() {
         "json",
         "--no-cache",
     ];
-    let (output, took) = interrupted(&max_batch, Signal::SIGINT);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    // Interrupted before the answer was there, it has none.
-    if report != Value::Null {
-        assert!(report["cards"][0]["max_batch"].as_u64().unwrap() > 0);
-        assert_eq!(report["advice"], Value::Null);
-    }
+    let (output, took) = interrupted(&max_batch, Signal::SIGINT, handles_interrupts);
     assert!(took < SOON, "{took:?}");
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["cards"][0]["max_batch"].as_u64() > Some(0));
+    assert_eq!(report["advice"], Value::Null);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("the advice is not in this answer"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -339,7 +334,8 @@ fn an_interrupted_verification_ends_soon() {
         assert!(std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_none());
         return;
     }
-    let (output, took) = interrupted(&["verify", "resnet-56"], Signal::SIGTERM);
+    let says_something = |_: u32, said: &str| !said.is_empty();
+    let (output, took) = interrupted(&["verify", "resnet-56"], Signal::SIGTERM, says_something);
     assert!(took < SOON, "{took:?}");
     assert_ne!(output.status.code(), Some(0));
     assert_ne!(output.status.code(), Some(1));
@@ -351,7 +347,10 @@ fn many_processes_at_once_give_the_same_answers() {
     let jobs = ["resnet-20", "alexnet", "dcgan", "vgg-mini", "unet"];
     let estimate = |job: &str| {
         let arguments = ["estimate", job, "--format", "json", "--no-cache", "--quiet"];
-        fit_check(&arguments).output().unwrap().stdout
+        let output = fit_check(&arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(!output.stdout.is_empty(), "{output:?}");
+        output.stdout
     };
     let alone: Vec<_> = jobs.iter().map(|job| estimate(job)).collect();
     std::thread::scope(|scope| {

@@ -4,12 +4,13 @@
 //! `a_thread_that_is_behind_finds_other_pages`): with a queue lag, a page of 9 MiB more.
 #![cfg(not(any(feature = "fusion", feature = "autotune")))]
 
-use std::process::Command;
+mod command;
 
+use command::fit_check;
 use serde_json::Value;
 
 fn answer(question: &str, memory: &str) -> Value {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_fit-check"));
+    let mut program = fit_check();
     program.args(question.split(' '));
     program.args("--runtime wgpu --format json --quiet --memory".split(' '));
     let answer = program.arg(memory).output().unwrap();

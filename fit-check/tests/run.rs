@@ -1,11 +1,14 @@
 //! `fit-check run`: a program on the counting driver. The program is `examples/cuda_calls`.
 #![cfg(target_os = "linux")]
 
+mod waiting;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use waiting::{command_lines, wait_until};
 
 /// The program that makes the calls in its arguments.
 fn calls() -> PathBuf {
@@ -127,14 +130,10 @@ fn no_process_is_left() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let left = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .any(|process| {
-            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line) == format!("sleep\0{mark}\0")
-        });
-    assert!(!left, "sleep {mark} is still running");
+    let line = format!("sleep\0{mark}\0");
+    wait_until("no process is left", Duration::from_secs(5), || {
+        !command_lines().contains(&line)
+    });
 }
 
 #[test]
@@ -151,16 +150,25 @@ fn the_curve_is_a_page_for_a_browser() {
     );
 }
 
+/// A script that runs two processes at once, which allocate so many MiB each. The second begins when the first has its
+/// memory, which is when `begun` is written, and has five seconds for it.
+fn at_once(first: u64, second: u64, begun: &std::path::Path) -> String {
+    let (calls, begun) = (calls(), begun.display());
+    let calls = calls.display();
+    format!(
+        "{calls} allocate {first} read sleep 5 > {begun} & \
+         until [ -s {begun} ]; do sleep 0.02; done; {calls} allocate {second}; wait"
+    )
+}
+
 /// The answer adds up the memory of all processes of a program on one card.
 #[test]
 fn several_processes_are_added_up() {
-    let calls = calls();
-    let calls = calls.display();
-    let script = format!("{calls} allocate 100 sleep 1 & {calls} allocate 50 sleep 1; wait");
+    let begun = tempfile::NamedTempFile::new().unwrap();
+    let script = at_once(100, 50, begun.path());
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args([
-            "run", "--memory", "1GiB", "--format", "csv", "--", "sh", "-c", &script,
-        ])
+        .args(["run", "--memory", "1GiB", "--timeout", "60"])
+        .args(["--format", "csv", "--", "sh", "-c", &script])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -170,17 +178,16 @@ fn several_processes_are_added_up() {
 /// Each process has room for its 600 MiB, and the card of 1 GiB has not room for both.
 #[test]
 fn processes_that_do_not_fit_together_do_not_fit() {
+    let begun = tempfile::NamedTempFile::new().unwrap();
     let calls = calls();
     let calls = calls.display();
     for (script, status) in [
-        (
-            format!("{calls} allocate 600 sleep 1 & {calls} allocate 600 sleep 1; wait"),
-            1,
-        ),
+        (at_once(600, 600, begun.path()), 1),
         (format!("{calls} allocate 600; {calls} allocate 600"), 0),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-            .args(["run", "--memory", "1GiB", "--", "sh", "-c", &script])
+            .args(["run", "--memory", "1GiB", "--timeout", "60"])
+            .args(["--", "sh", "-c", &script])
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -1,7 +1,8 @@
 //! `docs/schema.json` allows the answers in JSON, and describes all of their fields.
 
-use std::process::Command;
+mod command;
 
+use command::fit_check;
 use estimator::record::{Event, KernelId, Recording};
 use estimator::{Bytes, Gpu, RunReport, Runtime, Tuning};
 use fit_check::cargo::ProgramReport;
@@ -31,7 +32,7 @@ fn the_schema_is_that_of_the_types() {
 
 #[test]
 fn answers_are_what_the_schema_says() {
-    let answers: [(&str, &str); 14] = [
+    let answers: [(&str, &str); 15] = [
         ("estimate", "estimate resnet-20"),
         (
             "estimate",
@@ -61,19 +62,40 @@ fn answers_are_what_the_schema_says() {
         ("gpus_fits", "gpus --fits resnet-20 --batch 4"),
         ("models", "models"),
         ("gpus", "gpus"),
+        ("verify_list", "verify --list"),
     ];
     for (definition, command) in answers {
-        let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args(command.split(' '))
-            .args(["--format", "json", "--quiet"])
-            .output()
-            .unwrap();
-        assert!(output.stderr.is_empty(), "{command}: {output:?}");
-        let answer = serde_json::from_slice(&output.stdout).unwrap();
-        let problems = problems(definition, &answer);
+        let problems = problems(definition, &answer(command));
         assert!(problems.is_empty(), "{command}: {problems:#?}");
     }
+}
+
+/// The answer to a command in JSON.
+fn answer(command: &str) -> Value {
+    let output = fit_check()
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(command.split(' '))
+        .args(["--format", "json", "--quiet"])
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{command}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Only a build that tunes chooses between kernels.
+#[test]
+#[cfg(feature = "autotune")]
+fn an_answer_about_kernels_is_what_the_schema_says() {
+    let answer = answer("estimate resnet-20 --kernels");
+    let problems = problems("estimate", &answer);
+    assert!(problems.is_empty(), "{problems:#?}");
+    assert!(
+        answer["kernels"]
+            .as_array()
+            .is_some_and(|kernels| !kernels.is_empty())
+    );
+    let [least, most] = ["least_bytes", "most_bytes"].map(|end| answer["range"][end].as_u64());
+    assert!(Some(0) < least && least <= most, "{least:?} to {most:?}");
 }
 
 /// Answers about a device, from a stored measurement.

@@ -14,6 +14,8 @@ fn sh(script: &str, at: &Path) -> Output {
         .args(["-ec", script])
         .env("PATH", format!("{folder}:{path}"))
         .env("HOME", at)
+        .env_remove("XDG_CACHE_HOME")
+        .env_remove("FIT_CHECK_CACHE_DIR")
         .current_dir(at)
         .output()
         .unwrap()

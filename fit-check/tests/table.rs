@@ -1,18 +1,17 @@
-//! Tables of largest batches: each cell is right, and Ctrl-C keeps the cells that are filled.
+//! Tables of largest batches: each cell is right, and so is the page for a browser.
 
-use std::process::Command;
+mod command;
 
+use command::fit_check;
 use estimator::{Gpu, QueueLag, Runtime};
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, Precision, Request};
 use proptest::prelude::*;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fit-check");
-
 /// The answer of `fit-check table` with `arguments`.
 fn table(arguments: &[&str]) -> Value {
-    let mut command = Command::new(PROGRAM);
+    let mut command = fit_check();
     command.arg("table").args(arguments);
     let output = command.args(["--format", "json"]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
@@ -83,7 +82,7 @@ fn a_cell_is_of_a_card_that_is_tuned_to_its_batch() {
         "113",
     ]);
     let most = report["rows"][0]["cells"][0]["max_batch"].as_u64().unwrap();
-    let output = Command::new(PROGRAM)
+    let output = fit_check()
         .args([
             "estimate",
             "alexnet",
@@ -129,37 +128,33 @@ fn a_cell_fits_with_queue_lag_too() {
     assert_eq!(endings, [true, false]);
 }
 
+/// The page for a browser needs nothing but itself, and has the batches of the answer in JSON.
 #[test]
-#[cfg(unix)]
-fn ctrl_c_leaves_a_table_that_says_that_it_is_partial() {
-    use std::io::{BufRead, BufReader, Read};
-    use std::process::Stdio;
-
-    use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
-
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("table.json");
-    let mut command = Command::new(PROGRAM);
-    command.args(["table", "--gpus", "all", "--format", "json", "--output"]);
-    let mut child = command.arg(&file).stderr(Stdio::piped()).spawn().unwrap();
-    // The program prints progress only when it is at work and handles Ctrl-C.
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    assert!(line.contains(" of "), "{line}");
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    let mut printed = String::new();
-    stderr.read_to_string(&mut printed).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(2));
-    assert!(
-        printed.ends_with("interrupted: the table is not complete\n"),
-        "{printed}"
-    );
-    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(report["complete"], false);
-    let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), model_zoo::variants().len());
-    let last = rows.last().unwrap()["cells"].as_array().unwrap();
-    assert_eq!(last.last().unwrap()["error"], "interrupted");
+fn a_page_for_a_browser_has_every_batch() {
+    let question = ["alexnet", "--gpus", "gtx-1060,rtx-2060"];
+    let report = table(&question);
+    let cells = report["rows"][0]["cells"].as_array().unwrap().iter();
+    let batches: Vec<_> = cells
+        .map(|cell| cell["max_batch"].as_u64().unwrap())
+        .collect();
+    let mut command = fit_check();
+    command.arg("table").args(question);
+    let output = command.args(["--format", "html"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    for load in [
+        "http:", "https:", "src=", "href", "url(", "@import", "<link", "<object",
+    ] {
+        assert!(!page.contains(load), "{load} in {page}");
+    }
+    // 1,234 in `<td class="number" title="…">1,234</td>`; an attribute has no `>`.
+    let cells = page.split("<td class=\"number\"").skip(1);
+    let shown: Vec<u64> = cells
+        .map(|cell| {
+            let (_, text) = cell.split_once('>').unwrap();
+            let (batch, _) = text.split_once('<').unwrap();
+            batch.replace(',', "").parse().unwrap()
+        })
+        .collect();
+    assert_eq!(shown, batches);
 }

@@ -1,6 +1,7 @@
 //! The activations of attention grow with the square of the sequence, all others linearly.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use estimator::record::Recording;
 use estimator::{Analysis, Bytes, Category, DeviceSpec, Phase, Runtime, simulate};
@@ -9,6 +10,9 @@ use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
 
 /// Each length is twice the one before.
 const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
+
+/// The step with each length.
+static RECORDED: LazyLock<[Recording; 4]> = LazyLock::new(|| LENGTHS.map(bert));
 
 /// A fine-tuning step of BERT base with one sequence of `seq` tokens. Published BERT has 512
 /// positions; this one has as many as the longest sequence here, so that nothing but the
@@ -63,7 +67,7 @@ fn total(kept: &BTreeMap<Bytes, u64>) -> i64 {
 /// one to four. Any other term would change that ratio.
 #[test]
 fn kept_bytes_are_quadratic_in_the_sequence() {
-    let kept = LENGTHS.map(|seq| total(&kept(&bert(seq))));
+    let kept = RECORDED.each_ref().map(|recording| total(&kept(recording)));
     let doubled: Vec<_> = kept.windows(2).map(|pair| pair[1] - 2 * pair[0]).collect();
     let [first, second] = [doubled[1] - doubled[0], doubled[2] - doubled[1]];
     assert_eq!(second, 4 * first);
@@ -79,19 +83,19 @@ fn kept_bytes_are_quadratic_in_the_sequence() {
 /// as large or as large as before.
 #[test]
 fn only_attention_matrices_are_quadratic() {
-    for pair in LENGTHS.windows(2) {
-        let [few, more] = [bert(pair[0]), bert(pair[1])];
+    for (pair, recorded) in LENGTHS.windows(2).zip(RECORDED.windows(2)) {
+        let [few, more] = [&recorded[0], &recorded[1]];
         assert_eq!(few.events.len(), more.events.len(), "the same calls");
         let forward = few
             .marks
             .iter()
             .rposition(|mark| mark.phase == Phase::Forward);
-        let categories = Analysis::of(&few).categories;
+        let categories = Analysis::of(few).categories;
         for (buffer, category) in categories.buffers_at(forward.unwrap()) {
             if category != Category::Activations {
                 continue;
             }
-            let [before, after] = [&few, &more].map(|recording| recording.buffer(buffer).bytes);
+            let [before, after] = [few, more].map(|recording| recording.buffer(buffer).bytes);
             // 12 heads, each with an fp32 number for each pair of tokens.
             let matrix = before.0 == (12 * pair[0] * pair[0] * 4) as u64;
             match after.0 / before.0 {

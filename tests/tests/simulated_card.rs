@@ -64,8 +64,18 @@ fn the_recording_agrees_with_the_pools() {
         for (phase, mark) in phases.iter().zip(&recording.marks) {
             match runtime {
                 Runtime::Cuda => assert_eq!(phase.live_bytes, mark.pools.in_use),
-                // wgpu keeps the metadata of a launch in a memory beside the buffers.
-                _ => assert!(phase.live_bytes <= mark.pools.in_use),
+                // wgpu keeps the metadata of launches in a memory beside the buffers, no content twice.
+                _ => {
+                    let metadata = recording.metadata.iter();
+                    let words = metadata.map(|metadata| u64::from(metadata.words));
+                    let most = phase.live_bytes + Bytes(8 * words.sum::<u64>());
+                    let in_use = mark.pools.in_use;
+                    assert!(
+                        phase.live_bytes <= in_use && in_use <= most,
+                        "{runtime}: {in_use} in use, not {} to {most}",
+                        phase.live_bytes
+                    );
+                }
             }
         }
     }
@@ -337,7 +347,9 @@ fn without_streams(events: &[estimator::record::Event]) -> Vec<&estimator::recor
     events.iter().filter(|event| !is_stream(event)).collect()
 }
 
+/// `two_runs_are_the_same_to_the_byte_cold_and_warm` (`tuning.rs`) shows it of a build that tunes.
 #[test]
+#[cfg(not(feature = "autotune"))]
 fn two_runs_are_the_same_to_the_byte() {
     let one = run("resnet-18", 2, Precision::Fp32, &unlimited());
     let other = run("resnet-18", 2, Precision::Fp32, &unlimited());
@@ -349,43 +361,27 @@ fn two_runs_are_the_same_to_the_byte() {
 /// The modules that a step reports have the published counts. The zoo tests the counts of all networks
 /// (`counts_are_those_published`).
 #[test]
-fn resnets_have_their_published_counts() {
-    for variant in model_zoo::variants() {
-        if variant.family != "ResNet" {
-            continue;
-        }
-        let request = Request {
-            batch: Some(1),
-            input: Input {
-                image: Some([32, 32]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        let job = request.resolve(&variant).unwrap();
-        // No count depends on kernels, and the search for those to fuse takes long.
-        let device = unlimited().with_tuning(Tuning::Cold).unfused();
-        let parameters = simulate_step(&variant, &job, device).unwrap().parameters;
-        assert_eq!(
-            parameters.trainable, variant.counts.trainable,
-            "{}",
-            variant.name
-        );
-        assert_eq!(
-            parameters.tensors, variant.counts.tensors,
-            "{}",
-            variant.name
-        );
-        assert_eq!(
-            parameters.buffers, variant.counts.buffers,
-            "{}",
-            variant.name
-        );
-        assert_eq!(parameters.bytes.0, variant.counts.trainable * 4);
-    }
+fn a_resnet_has_its_published_counts() {
+    let variant = model_zoo::find("resnet-50").unwrap();
+    let request = Request {
+        batch: Some(1),
+        input: Input {
+            image: Some([32, 32]),
+            ..Input::default()
+        },
+        ..Request::default()
+    };
+    let job = request.resolve(&variant).unwrap();
+    // No count depends on kernels, and the search for those to fuse takes long.
+    let device = unlimited().with_tuning(Tuning::Cold).unfused();
+    let parameters = simulate_step(&variant, &job, device).unwrap().parameters;
+    let counts = &variant.counts;
+    assert_eq!(parameters.trainable, counts.trainable);
+    assert_eq!(parameters.tensors, counts.tensors);
+    assert_eq!(parameters.buffers, counts.buffers);
+    assert_eq!(parameters.bytes.0, counts.trainable * 4);
 }
 
-/// Every value that is read from a card is zero.
 /// A program need not report the end of its last phase. What it does after the one before counts, and a later run on
 /// the same card knows nothing of it.
 #[test]
@@ -405,6 +401,7 @@ fn what_no_phase_ends_counts_too() {
     assert!(!verdict(1 << 29).unwrap().fits());
 }
 
+/// Every value that is read from a card is zero.
 #[test]
 fn reads_give_zeros() {
     let card = SimulatedCard::new(unlimited()).unwrap();

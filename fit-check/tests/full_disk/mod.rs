@@ -20,7 +20,7 @@ const SCRIPT: &str = r#"
 const NOT_TO_BE_HAD: i32 = 77;
 
 /// Runs `command` where the file system at `/mnt` is full, and asserts that it leaves [`FILE`] as it was and nothing
-/// beside it. `None`: the system lets this user mount nothing.
+/// beside it. `None`: the system lets this user mount nothing, which is an error where `FIT_CHECK_NEEDS_DEVICE` is set.
 pub fn run(command: &Command) -> Option<Output> {
     let mut inside = Command::new("unshare");
     inside
@@ -28,15 +28,28 @@ pub fn run(command: &Command) -> Option<Output> {
         .arg(command.get_program())
         .args(command.get_args());
     for (name, value) in command.get_envs() {
-        inside.env(name, value.unwrap_or_default());
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
     }
-    let mut output = inside.output().ok()?;
+    let nothing = |why: &str| {
+        let needed = std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_some();
+        assert!(!needed, "this user may not mount a file system: {why}");
+        eprintln!("nothing is shown: this user may not mount a file system: {why}");
+        None
+    };
+    let mut output = match inside.output() {
+        Ok(output) => output,
+        Err(error) => return nothing(&error.to_string()),
+    };
     let stderr = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(NOT_TO_BE_HAD) || stderr.starts_with("unshare:") {
-        eprintln!("nothing is shown: this user may not mount a file system: {stderr}");
-        return None;
+        return nothing(&stderr);
     }
-    let end = output.stdout.iter().rposition(|byte| *byte == b'\n')?;
+    let mut bytes = output.stdout.iter();
+    let end = bytes.rposition(|byte| *byte == b'\n');
+    let end = end.expect("a line that says what is left");
     let left = output.stdout.split_off(end);
     assert_eq!(String::from_utf8_lossy(&left), "\nanswer other 4090 before");
     Some(output)
