@@ -218,7 +218,11 @@ fn largest_batches(records: &[LargestBatchRecord]) -> String {
         .build();
     match differ.rows.is_empty() {
         true => markdown::render(&[summary]),
-        false => markdown::render(&[summary, differ]),
+        false => format!(
+            "{}The cells in which N ran out of memory or N + 1 trained; the reasons are below.\n\n{}",
+            markdown::render(&[summary]),
+            markdown::render(&[differ])
+        ),
     }
 }
 

@@ -208,6 +208,7 @@ impl Network for MaskRcnn {
                 "proposals, matches and samples come with the batch: decoding, suppressing and matching need about 10 MiB an image at 800x1344, and as much for each annotated object, for a moment",
                 "each of the four levels has a quarter of the regions: the features have the same size whatever the level",
                 "RoIAlign gathers the pixels of a bin one by one: an index and a weight of each of its 16 pixels are kept, 12 MiB for two images, and a second gradient of a level exists for a moment",
+                "the scale and the shift of frozen normalisations are frozen parameters here and buffers in the reference, which so counts 106,240 values in buffers",
                 "weight decay is left out: it needs no memory that outlives an operation",
             ],
         }]

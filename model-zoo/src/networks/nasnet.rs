@@ -256,7 +256,7 @@ impl Network for NasNet {
             differences: &[
                 "the moving average of the weights is left out: 356 MiB",
                 "paths are dropped as often as at the end of the training, when it is most often",
-                "label smoothing and weight decay are left out: they need no memory that outlives an operation",
+                "label smoothing, gradient clipping and weight decay are left out: they need no memory that outlives an operation",
             ],
         }]
     }
