@@ -85,7 +85,9 @@ impl Report for MaxBatchReport {
         };
         let may_ask = |card: &CardBatch| card.max_batch > 0 && card.every_run_batch.is_none();
         let others = match self.cards.iter().any(may_ask) {
-            true => "; in a long training a step can now and then need more: --every-run tries such steps",
+            true => {
+                "; in a long training a step can now and then need more: --every-run tries such steps"
+            }
             false => "",
         };
         for line in [assumptions(&self.asked), format!("{ran}{others}")] {
