@@ -7,6 +7,7 @@ Takes about twenty minutes. Nothing else should run meanwhile; the load is said 
 import datetime
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -71,6 +72,8 @@ load = os.getloadavg()[0]
 features = "" if burn["autotune"] else " --no-default-features"
 
 size = os.path.getsize(PROGRAM) / 1e6
+# What is not reached, and what else the figures do not say. To be written anew with them.
+notes = (pathlib.Path(__file__).parent / "performance_notes.md").read_text()
 
 print(f"""# Performance
 
@@ -80,6 +83,7 @@ processes, the median of three runs each (the zoo and the preset: one). {len(os.
 *processor* is the time that the process had of all cores. *memory* is the peak resident set. burn
 {burn['version']}: {switches}. The program has {size:.0f} MB. Nothing is in the cache, but where that is said.
 
+{notes}
 ```console
 $ cargo build --release{features} && python3 .ci/performance.py > docs/performance.md
 ```

@@ -1,4 +1,4 @@
-//! The same jobs in every configuration of burn: plain, fused, tuned.
+//! The same jobs with burn's default features, and in its plain configuration.
 //!
 //! A program is built in one configuration, so the rows are stored as data: `cargo run -p docs --
 //! configurations` prints the rows of its own configuration.
@@ -134,7 +134,7 @@ pub fn all() -> serde_json::Result<Vec<Configuration>> {
 /// `rows`, sorted by job, with the errors that `records` measured.
 pub(super) fn table(rows: &[Configuration], records: &[Record]) -> String {
     let mut rows: Vec<_> = rows.iter().collect();
-    // Plain, fused, tuned; before that by job and runtime.
+    // By job and runtime; then plain before default.
     let job = |row: &Configuration| JOBS.iter().position(|(job, _)| job.starts_with(&row.model));
     rows.sort_by_key(|row| {
         let burn = &row.burn;
