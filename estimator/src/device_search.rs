@@ -33,9 +33,9 @@ pub struct DeviceFit {
 ///
 /// # Errors
 ///
-/// Each device has a result of its own. The errors are those of [`estimate`](fn@crate::estimate) for such a device; that
-/// burn has no kernel ([`Error::NoKernel`]) or refuses the type ([`Error::Precision`]) also counts for smaller devices
-/// with the same kernels, on which the step is not run.
+/// Each device has a result of its own. The errors are those of [`estimate`](fn@crate::estimate) for such a device. An
+/// error other than [`Error::OutOfMemory`] also counts for smaller devices with the same kernels, on which the step is not
+/// run.
 ///
 /// # Examples
 ///
@@ -126,7 +126,8 @@ impl<P: Program> GroupSearch<'_, P> {
                 Ok(fit)
             }
             Err(error) => {
-                if matches!(error, Error::NoKernel(_) | Error::Precision(_)) {
+                // Only whether memory is refused depends on how much a device has.
+                if !matches!(error, Error::OutOfMemory(_)) {
                     self.cannot_run = Some(error.clone());
                 }
                 Err(error)

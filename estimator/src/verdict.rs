@@ -14,6 +14,8 @@ use crate::{Bytes, Error, OutOfMemory, Tuning};
 pub struct Verdict {
     /// The allocation that the device refused; `None` if the step fits.
     pub refused: Option<OutOfMemory>,
+    /// The least memory with which the step completes on such a device ([`Peak::required_bytes`](crate::Peak)).
+    pub required_bytes: Bytes,
     /// The memory that the step leaves free; negative if memory is missing.
     pub headroom_bytes: i64,
     /// Whether the [run](crate::FirstRun) in which burn tunes the kernels fits as well; `None` if there is no
@@ -94,6 +96,7 @@ pub fn verdict(
     let required = estimate.peak.required_bytes;
     let mut verdict = Verdict {
         refused: run.outcome().err(),
+        required_bytes: required,
         headroom_bytes: available.signed_difference(required),
         first_run_fits: None,
         lag_fits: None,

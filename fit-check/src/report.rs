@@ -58,6 +58,8 @@ pub struct Verdict {
     pub gpu: GpuName,
     /// Whether the step fits.
     pub fits: bool,
+    /// The least memory with which the step completes, with the kernels of this card.
+    pub required_bytes: Bytes,
     /// The memory that the step leaves free; negative if it does not fit.
     pub headroom_bytes: i64,
     /// Why the step does not fit.
@@ -83,6 +85,7 @@ impl Verdict {
         Self {
             gpu: GpuName::new(card),
             fits: verdict.fits(),
+            required_bytes: verdict.required_bytes,
             headroom_bytes: verdict.headroom_bytes,
             reason: verdict.refused.as_ref().map(ToString::to_string),
             first_run_fits: verdict.first_run_fits,
@@ -105,7 +108,7 @@ pub struct EstimateReport {
     pub asked: JobInfo,
     /// The parameters of the modules.
     pub parameters: Parameters,
-    /// The highest peak of all steps.
+    /// The highest peak of all steps; with several cards, that with the kernels of the first.
     pub peak: Peak,
     /// Bytes in use at the peak, by category.
     pub at_peak: Breakdown,

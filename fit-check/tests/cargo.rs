@@ -203,7 +203,7 @@ fn what_cannot_be_run_is_said_with_a_hint() {
         "{message}"
     );
     assert!(
-        message.contains("hint: write burn = \"0.22.1\" in Cargo.toml"),
+        message.contains("hint: set the version of burn to 0.22.1 in Cargo.toml"),
         "{message}"
     );
 }

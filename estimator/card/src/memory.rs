@@ -30,8 +30,8 @@ pub trait CardMemory: Send + Debug {
         stream: StreamId,
     ) -> Result<(), IoError>;
 
-    /// The part of a launch's metadata that this runtime puts into a buffer.
-    fn metadata<'a>(&self, info: &'a MetadataBindingInfo) -> &'a [u64];
+    /// The part of a launch's metadata that this runtime puts into a buffer; `is_empty` if the launch has no threads.
+    fn metadata<'a>(&self, info: &'a MetadataBindingInfo, is_empty: bool) -> &'a [u64];
 
     /// Launches a kernel with the metadata that [`metadata`](Self::metadata) returned; `is_empty` if it has no
     /// threads. Returns the buffer that the runtime allocated for the metadata, if it allocated one.

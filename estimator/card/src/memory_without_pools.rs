@@ -35,7 +35,7 @@ impl CardMemory for MemoryWithoutPools {
     }
 
     /// Nothing: no launch needs a buffer for its metadata.
-    fn metadata<'a>(&self, _info: &'a MetadataBindingInfo) -> &'a [u64] {
+    fn metadata<'a>(&self, _info: &'a MetadataBindingInfo, _is_empty: bool) -> &'a [u64] {
         &[]
     }
 

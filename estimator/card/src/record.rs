@@ -267,8 +267,8 @@ impl Recording {
         &self.kernels[self.launch(launch).kernel.0 as usize]
     }
 
-    /// The first launch at or after the event at `position`, and its position. It is the one for which a buffer that
-    /// is allocated at `position` is meant, since a launch comes after the allocations made for it.
+    /// The first launch at or after the event at `position`, and its position. A buffer that is allocated at `position`
+    /// is for this launch, since a launch comes after the allocations made for it.
     pub fn next_launch(&self, position: usize) -> Option<(usize, LaunchId)> {
         let mut events = self.events.iter().enumerate().skip(position);
         events.find_map(|(position, event)| match event {

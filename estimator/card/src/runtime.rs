@@ -86,7 +86,8 @@ pub trait RuntimeRules: Debug + Sync {
     /// The largest single allocation on `card`.
     fn largest_page(&self, card: &CardSpec) -> Bytes;
 
-    /// Whether a shader binds whole buffers, so that [`CardSpec::largest_binding`] limits them.
+    /// Whether a shader binds whole buffers, so that [`CardSpec::largest_binding`] limits them. Such a runtime asks a
+    /// driver for its limits, and never for the generation of a card.
     fn binds_whole_buffers(&self) -> bool;
 
     /// Whether the runtime submits queued work when the program waits for the device, or when burn's tuner begins or

@@ -293,7 +293,7 @@ impl CardServer {
                         Some(probe) => {
                             self.throughput_probes.answer(&probe, &bindings.info.data);
                             if self.throughput_probes.is_certain() {
-                                let metadata = self.memory.metadata(&bindings.info);
+                                let metadata = self.memory.metadata(&bindings.info, false);
                                 // Without these few bytes CubeCL tunes without the probe.
                                 let _ = self.memory.launch(metadata, false, stream);
                             }
@@ -442,11 +442,11 @@ impl CardServer {
         // A dry run launches nothing, so nothing needs metadata.
         let metadata = match skipped {
             true => &[],
-            false => self.memory.metadata(&bindings.info),
+            false => self.memory.metadata(&bindings.info, kernel.is_empty),
         };
         let mut recorder = self.shared.recorder();
         let (reads, writes) = recorder.operands(&reads, &writes);
-        // Without threads it reads and writes nothing.
+        // Without threads it reads and writes nothing. (CubeCL's wgpu runtime would let it fail of an unwritten operand.)
         let outcome = match skipped || kernel.is_empty {
             true => LaunchOutcome::Runs,
             false => self.unwritten.launch(&reads, &writes),

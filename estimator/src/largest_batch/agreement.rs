@@ -27,7 +27,9 @@ impl Agreement {
         };
         let same = |x: &Event, y: &Event| match (x, y) {
             (Event::Launch(x), Event::Launch(y)) => {
-                same_buffers(a.writes(*x), b.writes(*y)) && same_buffers(a.reads(*x), b.reads(*y))
+                same_buffers(a.writes(*x), b.writes(*y))
+                    && same_buffers(a.reads(*x), b.reads(*y))
+                    && a.launch(*x).is_empty == b.launch(*y).is_empty
             }
             (Event::Allocate(x), Event::Allocate(y)) | (Event::Free(x), Event::Free(y)) => {
                 same_buffer(x, y)

@@ -48,13 +48,16 @@ pub fn begin() {
         let run_config = RunConfig::from_text(&text)
             .expect("built by `cargo fit-check`, this program has a card only when started by it");
         configure(&run_config);
-        // An empty report says so. Another process of the program may have written one there.
+        // The parent process takes an empty report as the sign that the card is used. Another process of the program may
+        // have written one there.
         let report = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&run_config.run_report);
         if let Err(error) = report {
+            // Without it the parent process would take the program for one that does not use the card.
             unwritable(&run_config, &error);
+            _exit(1);
         }
         let card = CardState::new(run_config.device.clone());
         simulated_card::insert(card.clone());

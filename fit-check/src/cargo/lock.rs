@@ -14,7 +14,7 @@ const OURS: &str = "name = \"simulated-card\"";
 /// The lines that are there instead if the program has no use for the shim.
 const UNUSED: [&str; 2] = ["[[patch.unused]]", "name = \"cubecl-hip\""];
 
-/// A package by which the manifests of a workspace bring the simulated card, and a build with the shim does not.
+/// The lock file of a workspace that depends on fit-check's crates has this package. A build with the shim does not add it.
 const LIBRARY: &str = "name = \"estimator\"";
 
 /// A lock file and its original content. The file is [restored](Self::restore) at the latest when this value
@@ -122,7 +122,10 @@ fn lost(path: &Path, lock: &[u8]) -> UserError {
     let text = String::from_utf8_lossy(lock);
     if text.lines().any(|line| line == LIBRARY) {
         return UserError::new(format!("the workspace of {path} depends on fit-check itself"))
-            .hint("run `cargo fit-check` where the program has a workspace of its own, without fit-check's crates");
+            .hint(format!(
+                "run `cargo fit-check` where the program has a workspace of its own, without fit-check's crates; if it has, \
+                 `git checkout {path}`"
+            ));
     }
     UserError::new(format!(
         "{path} is as a build with a simulated card left it, and the copy of yours is gone"

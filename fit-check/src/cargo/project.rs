@@ -208,7 +208,7 @@ fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
             ))
             .hint(match updates {
                 true => format!("cargo update {name} --precise {simulated}"),
-                false => format!("write {name} = \"{simulated}\" in Cargo.toml"),
+                false => format!("set the version of {name} to {simulated} in Cargo.toml"),
             }));
         }
     }
@@ -245,7 +245,7 @@ mod tests {
         assert!(check_versions(&lock("0.22.1")).is_ok());
         for (version, hint) in [
             ("0.22.0", "cargo update burn --precise 0.22.1"),
-            ("0.21.0", "write burn = \"0.22.1\" in Cargo.toml"),
+            ("0.21.0", "set the version of burn to 0.22.1 in Cargo.toml"),
         ] {
             let refused = check_versions(&lock(version)).unwrap_err().to_string();
             assert!(refused.contains(&format!("burn {version}")), "{refused}");

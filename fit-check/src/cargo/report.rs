@@ -161,6 +161,7 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
     Verdict {
         gpu: GpuName::new(card),
         fits: outcome.completed(),
+        required_bytes: required,
         headroom_bytes: available.signed_difference(required),
         reason,
         first_run_fits: None,

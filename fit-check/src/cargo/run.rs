@@ -76,7 +76,8 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     let bytes = std::fs::metadata(&run_config.run_report).map(|file| file.len());
     let used = bytes.is_ok();
     let run_report = match bytes {
-        Ok(1..) => Some(RunReport::read(&run_config.run_report)?),
+        // A report that cannot be read counts as none.
+        Ok(1..) => RunReport::read(&run_config.run_report).ok(),
         _ => None,
     };
     let enough = run_report

@@ -105,7 +105,13 @@ fn simulate<M: Model + Sync>(
     let device = request.unlimited();
     let program = training_job(&request.model, &request.job);
     let batch = request.job.batch as u64;
-    let simulated = program.simulate_unlimited(batch, &device)?;
+    let on_first = |error: estimator::Error| match request.cards.first() {
+        Some(card) => card.error(error),
+        None => error.into(),
+    };
+    let simulated = program
+        .simulate_unlimited(batch, &device)
+        .map_err(on_first)?;
     let mut estimate = simulated.estimate()?;
     let range = match raw.kernels {
         true => Some(range(&program, batch, &device)?),
@@ -128,6 +134,7 @@ fn simulate<M: Model + Sync>(
         kernels: raw.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
+    let mut unadvised = None;
     if advises {
         let card = &request.cards[refused.unwrap_or(0)];
         progress.at("trying what would make it fit");
@@ -136,11 +143,7 @@ fn simulate<M: Model + Sync>(
         interrupt::disarm();
         match advice {
             Ok(advice) => report.advice = Some(advice),
-            Err(error) => {
-                progress.done();
-                render(&report, raw.layers).write(&raw.output)?;
-                return Err(card.error(error).about("no advice").into());
-            }
+            Err(error) => unadvised = Some(card.error(error).about("no advice")),
         }
     }
     progress.done();
@@ -148,13 +151,17 @@ fn simulate<M: Model + Sync>(
         rendered: render(&report, raw.layers),
         status: if report.fits() { FITS } else { DOES_NOT_FIT },
     };
-    answer.rendered.write(&raw.output)?;
+    let written = answer.rendered.write(&raw.output);
     if raw.plots.any() {
         let published = request.origin.published.as_deref();
         raw.plots
             .write(&Plot::new(&report, published, &simulated))?;
     }
-    Ok(answer)
+    written?;
+    match unadvised {
+        Some(error) => Err(error.into()),
+        None => Ok(answer),
+    }
 }
 
 /// Whether the step fits on each of the cards of `request`; `first` is the run on the first of them without its limit,

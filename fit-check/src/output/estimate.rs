@@ -125,11 +125,34 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
     figures
 }
 
+/// A line for each card on which the step needs other memory than on the first, whose figures the page has.
+fn other_kernels(report: &EstimateReport) -> String {
+    let Some((first, others)) = report.verdicts().split_first() else {
+        return String::new();
+    };
+    let others = others
+        .iter()
+        .filter(|card| card.required_bytes != first.required_bytes);
+    let lines = others.map(|card| {
+        let (name, first) = (&card.gpu.name, &first.gpu.name);
+        let required = card.required_bytes;
+        format!(
+            "  on {name} burn chooses other kernels than on {first}, and {required} are required\n"
+        )
+    });
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => lines,
+        false => lines + "\n",
+    }
+}
+
 impl EstimateReport {
     /// The page; with `layers`, it has the table of layers.
     fn full_page(&self, layers: bool) -> String {
         let mut page = format!("{}\n\n", headline(&self.asked));
         page += &verdicts_and_figures(self.verdicts(), &figures(self));
+        page += &other_kernels(self);
         page += &breakdown(&self.at_peak);
         let parameters = &self.parameters;
         let _ = write!(
@@ -233,7 +256,7 @@ impl EstimateReport {
             .column("precision", |r| r.asked.precision.to_string())
             .column("optimizer", |r| r.asked.optimizer.to_string())
             .column("runtime", |r| r.asked.runtime.to_string())
-            .column_as("required", "required_bytes", |r| r.peak.required_bytes)
+            .column_as(REQUIRED, "required_bytes", |r| r.peak.required_bytes)
             .column_as("reserved", "reserved_bytes", |r| r.peak.reserved_bytes)
             .column_as("device", "device_bytes", |r| r.peak.device_bytes)
             .column_as("live", "live_bytes", |r| r.peak.live_bytes);
@@ -250,7 +273,11 @@ impl EstimateReport {
     }
 }
 
-/// The one row of `job` for each of `verdicts`, with the columns of the verdict after it. Without a verdict it is `job`.
+/// The column of the least memory with which a step completes.
+pub(crate) const REQUIRED: &str = "required";
+
+/// The one row of `job` for each of `verdicts`, with the required memory of its card and with the columns of the verdict
+/// after it. Without a verdict it is `job`.
 pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
     if verdicts.is_empty() {
         return job;
@@ -266,9 +293,13 @@ pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
         .column_as("fits in every run", "every_run_fits", |v| v.every_run_fits)
         .column_as("why", "reason", |v| v.reason.as_ref())
         .build();
+    let required = job.columns.iter().position(|c| c.name == REQUIRED);
     table.columns.splice(..0, job.columns);
-    for row in &mut table.rows {
+    for (row, verdict) in table.rows.iter_mut().zip(verdicts) {
         row.splice(..0, job.rows[0].clone());
+        if let Some(required) = required {
+            row[required] = verdict.required_bytes.into();
+        }
     }
     table
 }
@@ -288,6 +319,7 @@ mod tests {
                 provenance: None,
             },
             fits,
+            required_bytes: Bytes(if fits { 7 } else { 12 }),
             headroom_bytes: if fits { 3 } else { -2 },
             reason: (!fits).then(|| "an allocation, in the forward phase".into()),
             first_run_fits: fits.then_some(true),

@@ -151,6 +151,7 @@ mod tests {
             let verdict = Verdict {
                 gpu: GpuName::new(&card),
                 fits,
+                required_bytes: Bytes::ZERO,
                 headroom_bytes,
                 reason,
                 first_run_fits: None,

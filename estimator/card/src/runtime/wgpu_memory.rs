@@ -294,7 +294,7 @@ impl CardMemory for WgpuMemory {
         stream.main.bind(reserved, memory, 0, failures)
     }
 
-    fn metadata<'a>(&self, info: &'a MetadataBindingInfo) -> &'a [u64] {
+    fn metadata<'a>(&self, info: &'a MetadataBindingInfo, _is_empty: bool) -> &'a [u64] {
         &info.data
     }
 

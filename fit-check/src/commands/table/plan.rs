@@ -114,6 +114,7 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     let mut add = |name: &str, published: Option<Published>| {
         let (model, origin) = find(name)?;
         need_network(&model, &origin, "table")?;
+        let mut weights = None;
         for precision in &precisions {
             let typed = resolve::request(*precision, &raw.options, Batch::default())?;
             let request = match &published {
@@ -121,9 +122,11 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
                 None => typed,
             };
             let job = resolve::job_of(&model, request)?;
+            // A network that cannot be built has errors in its cells.
+            let compare = || model_source::compare(&model, &origin, &job).unwrap_or_default();
             entries.push(Entry {
                 typed: name.into(),
-                weights: model_source::compare(&model, &origin, &job)?,
+                weights: weights.get_or_insert_with(compare).clone(),
                 job,
                 model: model.clone(),
                 unit: published.as_ref().map_or(Unit::Samples, |row| row.unit),
@@ -154,7 +157,8 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
 
 /// The model called `name`; the hint of the error says how to type several.
 fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
-    model_source::find(name).map_err(|error| match name.contains(',') {
+    let is_list = name.contains(',') && !model_source::is_path(name);
+    model_source::find(name).map_err(|error| match is_list {
         true => error.hint(format!(
             "separate models by spaces: {}",
             name.replace(',', " ")
