@@ -34,8 +34,8 @@ pub struct DeviceFit {
 /// # Errors
 ///
 /// Each device has a result of its own. The errors are those of [`estimate`](fn@crate::estimate) for such a device. An
-/// error other than [`Error::OutOfMemory`] also counts for smaller devices with the same kernels, on which the step is not
-/// run.
+/// error other than [`Error::OutOfMemory`] and [`Error::NeverTuned`] also counts for smaller devices with the same kernels,
+/// on which the step is not run.
 ///
 /// # Examples
 ///
@@ -126,8 +126,8 @@ impl<P: Program> GroupSearch<'_, P> {
                 Ok(fit)
             }
             Err(error) => {
-                // Only whether memory is refused depends on how much a device has.
-                if !matches!(error, Error::OutOfMemory(_)) {
+                // On a device with other memory burn's tuner can try other kernels, and settle.
+                if !matches!(error, Error::OutOfMemory(_) | Error::NeverTuned) {
                     self.cannot_run = Some(error.clone());
                 }
                 Err(error)
@@ -268,7 +268,8 @@ mod tests {
     /// The largest card comes first.
     #[test]
     fn a_step_without_a_kernel_is_not_run_again() {
-        let error = Error::NoKernel("a feature".into());
-        assert_eq!(answers(error), ([false, false, true], 2));
+        for error in [Error::NoKernel("a feature".into()), Error::TooManyCards] {
+            assert_eq!(answers(error), ([false, false, true], 2));
+        }
     }
 }
