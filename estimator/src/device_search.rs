@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::Runtime;
     use crate::record::Recording;
-    use crate::run::{Parameters, TrialSizes};
+    use crate::run::TrialSizes;
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
     /// tries a buffer that is too large for all of them.
@@ -230,16 +230,11 @@ mod tests {
                 return Err(self.error.clone());
             }
             Ok(Simulated {
-                spec,
-                recording: Recording::default(),
-                parameters: Parameters::default(),
-                reserved: Bytes::ZERO,
-                first_run: None,
-                choices: Vec::new(),
                 trials: TrialSizes {
                     limit,
                     largest: Bytes::gib(100),
                 },
+                ..Simulated::of(spec, Recording::default())
             })
         }
     }

@@ -204,6 +204,19 @@ pub struct Simulated {
 }
 
 impl Simulated {
+    /// A run of which only the device and the recording are known.
+    pub fn of(spec: DeviceSpec, recording: Recording) -> Self {
+        Self {
+            spec,
+            recording,
+            parameters: Parameters::default(),
+            reserved: Bytes::ZERO,
+            first_run: None,
+            choices: Vec::new(),
+            trials: TrialSizes::default(),
+        }
+    }
+
     /// The most bytes in use at once.
     pub fn most_in_use(&self) -> Bytes {
         Timeline::of(&self.recording).most()
@@ -358,13 +371,8 @@ mod tests {
     /// A run on a device like `spec`, where a kernel may have a buffer of `limit` and the tuner tried one of `largest`.
     fn run_on(spec: DeviceSpec, limit: Bytes, largest: Bytes) -> Simulated {
         Simulated {
-            spec,
-            recording: Recording::default(),
-            parameters: Parameters::default(),
-            reserved: Bytes::ZERO,
-            first_run: None,
-            choices: Vec::new(),
             trials: TrialSizes { limit, largest },
+            ..Simulated::of(spec, Recording::default())
         }
     }
 

@@ -6,7 +6,7 @@ use estimator::{Outcome, Runtime};
 
 use super::report::{HeldBuffers, ProgramReport};
 use crate::job_info::Burn;
-use crate::output::estimate::{Figure, verdicts_and_figures, with_verdicts};
+use crate::output::estimate::{Figure, REQUIRED, verdicts_and_figures, with_verdicts};
 use crate::output::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
 use crate::output::{Report, Table};
 
@@ -46,7 +46,7 @@ impl ProgramReport {
         Table::of("", std::slice::from_ref(self))
             .column("program", |r| &r.program)
             .column("runtime", |r| r.runtime.to_string())
-            .column_as("required", "required_bytes", |r| r.peak.required_bytes)
+            .column_as(REQUIRED, "required_bytes", |r| r.peak.required_bytes)
             .column_as("reserved", "reserved_bytes", |r| r.peak.reserved_bytes)
             .column_as("live", "live_bytes", |r| r.peak.live_bytes)
             .column_as("live in a step", "step_live_bytes", |r| {

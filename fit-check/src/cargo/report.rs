@@ -4,10 +4,7 @@ use std::collections::HashMap;
 
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
-use estimator::{
-    Bytes, DeviceSpec, Outcome, Parameters, RunReport, Runtime, Simulated, TrialSizes, kernel_name,
-    replay,
-};
+use estimator::{Bytes, DeviceSpec, Outcome, RunReport, Runtime, Simulated, kernel_name, replay};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -99,13 +96,8 @@ impl ProgramReport {
                 .unwrap_or_default(),
         });
         let simulated = Simulated {
-            spec: device.clone(),
-            recording: recording.clone(),
-            parameters: Parameters::default(),
             reserved,
-            first_run: None,
-            choices: Vec::new(),
-            trials: TrialSizes::default(),
+            ..Simulated::of(device.clone(), recording.clone())
         };
         let required = simulated.required();
         let cards = cards.iter();
@@ -157,12 +149,11 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
             writer.unwrap_or_default()
         )
     });
-    let available = card.device.available().unwrap_or(Bytes(u64::MAX));
     Verdict {
         gpu: GpuName::new(card),
         fits: outcome.completed(),
         required_bytes: required,
-        headroom_bytes: available.signed_difference(required),
+        headroom_bytes: card.available().signed_difference(required),
         reason,
         first_run_fits: None,
         lag_fits: None,
