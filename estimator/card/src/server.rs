@@ -501,7 +501,18 @@ fn server(device: DeviceId, service: ServiceId) -> CardServer {
 ///
 /// Panics if there is no such card; burn only asks for devices that it was given.
 pub fn serve(device: DeviceId, service: ServiceId) -> Box<dyn Server> {
+    spare_the_processor();
     Box::new(server(device, service))
+}
+
+/// Lets the system wake this thread up to a tenth of a second later than a timer asks for.
+///
+/// CubeCL has the thread of a device look every 150 microseconds whether the device is to end (`PARK_STEP_SERVER` of
+/// `cubecl-common` 0.11.3, `src/device/handle/channel.rs`), and these threads stay as long as the process. Fifty idle
+/// cards took more than a core. Work does not come later for it: who sends some wakes the thread.
+fn spare_the_processor() {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_timerslack(100_000_000);
 }
 
 impl DeviceService for CardServer {
