@@ -13,12 +13,16 @@ cargo build --release -p fit-check -p fit-check-tests \
   --features fit-check/cuda,fit-check/vulkan,fit-check-tests/cuda
 mkdir -p .gpu/nvvm/libdevice
 xz -T0 -6 -c "${CARGO_TARGET_DIR:-target}/release/fit-check" >.gpu/fit-check.xz
-# NVIDIA's library of mathematical functions: on a GPU the kernels compute. From its Python wheel.
-if [ ! -s .gpu/nvvm/libdevice/libdevice.10.bc ]; then
+# NVIDIA's library of mathematical functions: on a GPU the kernels compute. From its Python wheel, of CUDA 13.0 as
+# the bindings are; the sum is that of the file in the wheel of PyPI, as downloaded on 2026-11-28.
+libdevice=.gpu/nvvm/libdevice/libdevice.10.bc
+sum=91334d6e12748f6cb5bbf0a1cd965a56bcd93dc4f496d2e5c5f8c6e523094356
+if ! echo "$sum  $libdevice" | sha256sum --check --status 2>/dev/null; then
   wheels=$(mktemp -d)
-  python3 -m pip download -q --no-deps -d "$wheels" nvidia-nvvm
-  unzip -p "$wheels"/nvidia_nvvm*.whl '*/libdevice.10.bc' >.gpu/nvvm/libdevice/libdevice.10.bc
+  python3 -m pip download -q --no-deps -d "$wheels" nvidia-nvvm==13.0.88
+  unzip -p "$wheels"/nvidia_nvvm*.whl '*/libdevice.10.bc' >"$libdevice"
   rm -r "$wheels"
+  echo "$sum  $libdevice" | sha256sum --check --quiet
 fi
 bytes=$(du -sb .gpu | cut -f1)
 echo "$bytes bytes in .gpu"
