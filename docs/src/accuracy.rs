@@ -23,8 +23,15 @@ fn called(kind: DeviceKind) -> &'static str {
     }
 }
 
+/// What the page says of itself, before the text.
+const HEAD: &str = "\
+<!-- Written by `cargo run -p docs -- accuracy` from docs/data/records.jsonl and
+     docs/src/accuracy.frame.md: change those, not this. -->
+
+";
+
 /// The text that a person wrote; the tables replace its `{{…}}`.
-const FRAME: &str = include_str!("accuracy.md");
+const FRAME: &str = include_str!("accuracy.frame.md");
 
 /// Writes the page from the records of steps, of configurations, of largest batches, of random jobs and of refused
 /// requests for memory.
@@ -76,7 +83,7 @@ pub fn page(
         .column("worst error", |q| q.errors.last().copied().map(percent))
         .column("under-estimates", |q| q.count(|error| error < 0.0))
         .build();
-    FRAME
+    let text = FRAME
         .replace("{{proof}}", &proof)
         .replace("{{summary}}", &markdown::render(&[summary]))
         .replace(
@@ -86,7 +93,8 @@ pub fn page(
         .replace("{{largest_batches}}", &largest_batches(largest))
         .replace("{{random_jobs}}", &random_jobs::tables(random))
         .replace("{{refused_requests}}", &refused_requests::table(refused))
-        .replace("{{records}}", &markdown::render(&[table(records)]))
+        .replace("{{records}}", &markdown::render(&[table(records)]));
+    format!("{HEAD}{text}")
 }
 
 /// A quantity: its name, and how to read the estimate and the measurement of each case from a record.
@@ -109,17 +117,14 @@ const QUANTITIES: [Quantity; 5] = [
             .map(|(e, m)| (e.reserved_near(m.reserved_bytes).0, m.reserved_bytes.0))
             .collect()
     }),
-    (
-        "bytes taken from the driver, the most at any time",
-        |record| {
-            let measured = record.measured.peak_reserved_bytes;
-            let pair = measured.and_then(|measured| {
-                let estimated = record.estimated.peak_reserved_near(measured)?;
-                Some((estimated.0, measured.0))
-            });
-            pair.into_iter().collect()
-        },
-    ),
+    ("peak reserved, counted by the driver", |record| {
+        let measured = record.measured.peak_reserved_bytes;
+        let pair = measured.and_then(|measured| {
+            let estimated = record.estimated.peak_reserved_near(measured)?;
+            Some((estimated.0, measured.0))
+        });
+        pair.into_iter().collect()
+    }),
     ("whole device", |record| {
         match (record.estimated.device_bytes, record.measured.device_bytes) {
             (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],

@@ -6,7 +6,7 @@ mod lambda;
 use crate::answer;
 
 /// The text that a person wrote; the tables replace its `{{…}}`.
-const FRAME: &str = include_str!("published.md");
+const FRAME: &str = include_str!("published.frame.md");
 
 /// The beginning of a line that the program's answer follows.
 const PROMPT: &str = "$ fit-check ";
@@ -19,10 +19,10 @@ const PROMPT: &str = "$ fit-check ";
 pub fn page() -> anyhow::Result<String> {
     let rows = lambda::rows()?;
     let page = FRAME
-        .replace("{{image}}", &lambda::table(&rows, "image")?)
-        .replace("{{language}}", &lambda::table(&rows, "language")?)
+        .replace("{{image}}", &lambda::table(&rows, "image"))
+        .replace("{{language}}", &lambda::table(&rows, "language"))
         .replace("{{summary}}", &lambda::summary(&rows))
-        .replace("{{networks}}", &lambda::networks(&rows)?)
+        .replace("{{networks}}", &lambda::networks(&rows))
         .replace("{{convolutions}}", &convolutions::tables()?);
     let mut answered = String::with_capacity(page.len());
     for line in page.lines() {

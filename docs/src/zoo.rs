@@ -5,15 +5,17 @@ use estimator::{DeviceSpec, Estimate, Runtime, parallel_map};
 use model_zoo::{Request, Variant};
 
 use crate::activation_comparison;
+use fit_check::job_info::Burn;
 use fit_check::output::job_lines::sizes;
 use fit_check::output::terminal::grouped;
 use fit_check::simulate_step;
 
+/// The beginning of the page; burn's version replaces its `{{burn}}`.
 const HEAD: &str = "\
 # The zoo
 
 `cargo run --release -p docs --no-default-features -- zoo` wrote this page; a test fails where it is stale.
-All figures are those of plain burn 0.22.1 (no fusion, no autotune) on a simulated CUDA card, in fp32,
+All figures are those of plain burn {{burn}} (no fusion, no autotune) on a simulated CUDA card, in fp32,
 with the optimizer of the recipe, in the step after the first. `fit-check models NAME` adds the recipe in words and every
 difference from the reference.
 
@@ -49,11 +51,12 @@ README: `train_1024p_24G.sh`), in fp32 with PyTorch. ";
 ///
 /// A step failed.
 pub fn page() -> anyhow::Result<String> {
+    let head = HEAD.replace("{{burn}}", Burn::VERSION);
     let networks = networks()?;
     let saved = activation_comparison::table()?;
     let pix2pixhd = pix2pixhd()?;
     Ok(format!(
-        "{HEAD}{networks}{SAVED}{saved}{PIX2PIXHD}{pix2pixhd}"
+        "{head}{networks}{SAVED}{saved}{PIX2PIXHD}{pix2pixhd}"
     ))
 }
 

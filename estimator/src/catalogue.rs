@@ -218,7 +218,7 @@ impl Gpu {
 
     /// The card with the least usable memory sold with `gb` GB. Macs are left out, because they share their
     /// memory with everything else.
-    pub fn least_of(gb: f64) -> Option<&'static Gpu> {
+    fn least_of(gb: f64) -> Option<&'static Gpu> {
         Self::all()
             .iter()
             .filter(|gpu| gpu.marketed_gb == gb && gpu.vendor != "Apple")
@@ -299,6 +299,11 @@ fn plain(name: &str) -> String {
     kept.chars().filter(|c| c.is_alphanumeric()).collect()
 }
 
+/// How similar a name must be to what was typed to be suggested (Jaro-Winkler, of 1), and how many are suggested at
+/// most. Both are chosen.
+const SIMILAR: f64 = 0.75;
+const MAX_SUGGESTIONS: usize = 4;
+
 /// The names nearest to `wanted`, which is [`plain`]: the class of a size without its unit, or with another one, or
 /// else cards.
 fn nearest(wanted: &str) -> Vec<String> {
@@ -317,10 +322,10 @@ fn nearest(wanted: &str) -> Vec<String> {
                 .max_by(f64::total_cmp)?;
             Some((best, gpu))
         })
-        .filter(|(similarity, _)| *similarity > 0.75)
+        .filter(|(similarity, _)| *similarity > SIMILAR)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let names = near.into_iter().take(4);
+    let names = near.into_iter().take(MAX_SUGGESTIONS);
     names
         .map(|(_, gpu)| gpu.aliases.last().cloned().unwrap_or(gpu.name.clone()))
         .collect()

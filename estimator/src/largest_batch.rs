@@ -21,7 +21,7 @@ use crate::races::may_run_out;
 use crate::record::Refusal;
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
-pub use devices::{BatchObserver, Found, Method, largest_fits};
+pub use devices::{BatchObserver, CellResult, Method, largest_fits};
 pub use proposer::Proposer;
 pub use scaling::Scaling;
 use search::{MAX_BATCH, gallop};

@@ -71,7 +71,9 @@ mod tensor;
 mod tuned_devices;
 mod verdict;
 
-pub use analysis::{Breakdown, Categories, Category, PhaseMemory};
+pub use analysis::{
+    ActiveOp, Analysis, Breakdown, Categories, Category, LayerMemory, PhaseMemory, kernel_name,
+};
 pub use card::{
     CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard,
     Simulation, configure_burn, listen_on_devices,
@@ -81,21 +83,21 @@ pub use device::{DeviceDescription, forget_measurements, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
-pub use estimate::{ActiveOp, Analysis, Estimate, LayerMemory, Peak, estimate, kernel_name};
+pub use estimate::{Estimate, Peak, estimate};
 pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
-    BatchObserver, FirstRejected, Found, LargestBatch, LargestFit, Limit, Method, Proposer,
+    BatchObserver, CellResult, FirstRejected, LargestBatch, LargestFit, Limit, Method, Proposer,
     Scaling, largest_batch, largest_fit, largest_fits, largest_in_every_run, max_batch,
 };
-pub use modules::{Kind as TensorKind, ModuleTensor, visit_gradients, visit_tensors};
+pub use modules::{Kind as TensorKind, ModuleTensor, SeeGradient, visit_gradients, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
 pub use run::{FirstRun, Parameters, Run, Simulated, TrialSizes};
 pub use simulated_card::{
-    Bytes, Choice, KernelPreference, Outcome, Phase, RunConfig, RunReport, RunReportError, Shaders,
-    SizeError, Tuning, choices_made, listen, record, tuner_requests, upstream,
+    Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
+    SizeError, StopReason, Tuning, choices_made, listen, record, tuner_requests, upstream,
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
 pub use tuned_devices::{MAX_TUNING_RUNS, TunedDevices, simulate};

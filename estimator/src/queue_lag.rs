@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::analysis::Analysis;
 use crate::card::{DeviceSpec, QueueLag};
-use crate::estimate::Analysis;
 use crate::job::Program;
 use crate::record::{Failure, Recording};
 use crate::replay::replay;

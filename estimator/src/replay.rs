@@ -62,7 +62,7 @@ pub(crate) fn replay_growing(
     start: Bytes,
 ) -> Bytes {
     let mut replay = Replay::new(spec, recording);
-    replay.budget.extend(start.0);
+    replay.budget.set_capacity(start.0);
     replay.grows = true;
     // If a single allocation is too large for the card, the memory until then is the result.
     let _ = replay.run(recording, bytes);
@@ -112,7 +112,7 @@ impl Replay {
         recording: &Recording,
         bytes: impl Fn(BufferId) -> Bytes,
     ) -> Result<(), (BufferId, IoError)> {
-        let mut batches = recording.batches.iter().peekable();
+        let mut batches = recording.call_batches.iter().peekable();
         for (position, event) in recording.events.iter().enumerate() {
             while let Some(batch) = batches.next_if(|batch| batch.position <= position) {
                 self.bind(recording, position, batch.launches);
@@ -154,7 +154,7 @@ impl Replay {
             if outcome.is_ok() || !self.grows || !lacks {
                 return outcome;
             }
-            self.budget.extend(self.budget.wanted());
+            self.budget.set_capacity(self.budget.wanted());
         }
     }
 

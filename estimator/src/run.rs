@@ -123,7 +123,7 @@ impl Run {
     /// buffer that is still there after the next [`Phase::Forward`] counts as one that outlives its step.
     ///
     /// If the card refused an allocation in this phase, the recording ends here. The program goes on, on a card
-    /// that has no limit any more: of half a step burn would have to find out anew what it can fuse.
+    /// that has no limit any more, else burn would have to plan the fusion of an incomplete step.
     pub fn end(&mut self, phase: Phase) {
         self.shared.end_phase();
         // A simulated device has no work of its own that could fail.

@@ -16,7 +16,9 @@ pub struct Verdict {
     pub refused: Option<OutOfMemory>,
     /// The least memory with which the step completes on such a device ([`Peak::required_bytes`](crate::Peak)).
     pub required_bytes: Bytes,
-    /// The memory that the step leaves free; negative if memory is missing.
+    /// The device's available memory minus `required_bytes`. The sign is not the verdict: with a negative value the
+    /// step can still fit, since burn's pools free unused pages earlier on a full device, and with a positive one a
+    /// single allocation can be too large.
     pub headroom_bytes: i64,
     /// Whether the [run](crate::FirstRun) in which burn tunes the kernels fits as well; `None` if there is no
     /// such run, or if the step itself does not fit.

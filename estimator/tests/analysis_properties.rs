@@ -265,7 +265,7 @@ proptest! {
             .map(|position| analysis.breakdown(&recording, position))
             .collect();
         let at = |position: usize| {
-            let past = history.samples.iter().take_while(|moment| moment.position <= position);
+            let past = history.points.iter().take_while(|moment| moment.position <= position);
             past.last().map(|moment| moment.in_use).unwrap_or_default()
         };
         for (position, instant) in instants.iter().enumerate() {

@@ -133,7 +133,7 @@ fn shorter_sequences(input: Input, eighths: usize) -> Option<Input> {
 }
 
 /// The largest number of parts into which a batch is divided; the simulation runs each of them.
-const MOST_PARTS: u64 = 32;
+const MAX_PARTS: u64 = 32;
 
 /// The rank of the proposed adapters: that of the LoRA paper's tables for GPT-2 and of most recipes since (Hu
 /// et al. 2021, arXiv 2106.09685).
@@ -183,7 +183,7 @@ pub fn advise<M: Model + Sync>(
 }
 
 /// The paths of the layers with parameters, in the order of first use.
-pub fn trained(estimate: &Estimate) -> Vec<String> {
+pub fn layers_with_parameters(estimate: &Estimate) -> Vec<String> {
     let layers = estimate.layers.iter();
     let trained = layers.filter(|layer| layer.parameter_bytes > Bytes::ZERO);
     trained.map(|layer| layer.path.clone()).collect()
@@ -375,7 +375,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         let parts = wanted.div_ceil(largest.batch.max(1));
         let accepted = |batch: &u64| self.request.model.check(&in_parts(*batch, parts)).is_ok();
         let batch = (wanted.div_ceil(parts)..=largest.batch).find(accepted)?;
-        if parts > MOST_PARTS {
+        if parts > MAX_PARTS {
             return None;
         }
         let job = in_parts(batch, parts);

@@ -1,7 +1,9 @@
 //! Answers that are kept between calls: the same question again needs no simulation.
 //!
+//! The key is [`Question`]: what the answer depends on must be in it.
+//!
 //! An entry is a file in the cache folder of the system. Its name is a hash of the question. It holds the
-//! question too, and which program answered: another build of fit-check simulates again. A damaged or foreign
+//! question too, and which build answered: another build of fit-check simulates again. A damaged or foreign
 //! file counts as no entry. A folder that cannot be written to costs the entries and nothing else.
 
 use std::fs;
@@ -20,7 +22,7 @@ use crate::output::{Rendered, file};
 use crate::resolve::ResolvedRequest;
 
 /// The most bytes that all entries take; those that were asked for least recently are deleted first.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The environment variable that names another folder; if it is empty, nothing is kept.
 pub const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
@@ -123,7 +125,7 @@ impl Cache {
             fs::create_dir_all(folder)?;
             let entry = serde_json::to_string(&Entry { question, answer })?;
             file::replace(&path, None, &entry)?;
-            self.shrink(MOST_BYTES)
+            self.shrink(MAX_BYTES)
         };
         // The user gets the answer all the same.
         let _ = kept();
@@ -186,7 +188,7 @@ impl Cache {
     /// `question` as it is stored, and the path of its entry.
     fn entry(&self, question: &impl Serialize) -> Option<(String, PathBuf)> {
         let folder = self.folder.as_ref()?;
-        let question = serde_json::to_string(&(Program::this()?, question)).ok()?;
+        let question = serde_json::to_string(&(Build::this()?, question)).ok()?;
         let mut hasher = DefaultHasher::new();
         question.hash(&mut hasher);
         let name = format!("{:016x}.{EXTENSION}", hasher.finish());
@@ -217,9 +219,11 @@ impl EntryFile {
 
 /// A question, with everything on which its answer depends.
 #[derive(Clone, Debug, Serialize)]
-pub struct Question {
-    /// The command, and those of its options that change the answer.
-    asked: String,
+pub struct Question<O> {
+    /// The command.
+    command: &'static str,
+    /// Those of its options that change the answer, besides the job, the cards and the runtime.
+    options: O,
     model: String,
     request: Request,
     runtime: Runtime,
@@ -227,12 +231,13 @@ pub struct Question {
     cards: Vec<(GpuName, DeviceSpec)>,
 }
 
-impl Question {
-    /// The question `asked`, of a command about `request`.
-    pub fn new<M: Model>(asked: String, request: &ResolvedRequest<M>) -> Self {
+impl<O: Serialize> Question<O> {
+    /// The question that `command` with `options` asks about `request`.
+    pub fn new<M: Model>(command: &'static str, options: O, request: &ResolvedRequest<M>) -> Self {
         let cards = request.cards.iter();
         Self {
-            asked,
+            command,
+            options,
             model: request.model.name().into(),
             request: request.job.request(),
             runtime: request.runtime,
@@ -244,15 +249,15 @@ impl Question {
     }
 }
 
-/// The program that answers: two builds of one version differ in their time or their size.
+/// The build that answers: two builds of one version differ in their time or their size.
 #[derive(Serialize)]
-struct Program {
+struct Build {
     version: &'static str,
     bytes: u64,
     built: SystemTime,
 }
 
-impl Program {
+impl Build {
     fn this() -> Option<Self> {
         let file = fs::metadata(std::env::current_exe().ok()?).ok()?;
         Some(Self {

@@ -16,7 +16,7 @@ mod run;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub use self::cli::{Cargo, Program};
+pub use self::cli::{Cargo, CargoOptions};
 use self::project::Project;
 pub use self::report::ProgramReport;
 use self::request::ProgramRequest;

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::input_options::TypedSizes;
@@ -99,8 +99,8 @@ pub struct Estimate {
     /// The files of plots.
     #[command(flatten)]
     pub plots: PlotFiles,
-    /// Also say whether the step fits in every run that is tried: in a training of many steps burn now and then does
-    /// not overwrite an operand, and then a step takes other memory. This takes some ten times as long
+    /// Also test steps in which burn does not overwrite an operand, which occur in long trainings and take more
+    /// memory. Takes about ten times as long
     #[arg(long)]
     pub every_run: bool,
     /// Simulate changes that would make the job fit: always, never, auto (if it does not fit, say how to ask
@@ -139,8 +139,8 @@ pub struct MaxBatch {
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
-    /// Also find the largest batch that fits in every run that is tried: in a training of many steps burn now and
-    /// then does not overwrite an operand, and then a step takes other memory. This takes some ten times as long
+    /// Also test steps in which burn does not overwrite an operand, which occur in long trainings and take more
+    /// memory. Takes about ten times as long
     #[arg(long)]
     pub every_run: bool,
     /// Whether the answer is kept.
@@ -180,6 +180,7 @@ pub struct Table {
 
 /// The options of `verify`.
 #[derive(Debug, Args)]
+#[command(mut_args(not_with_list))]
 pub struct Verify {
     /// A model of the zoo, for instance resnet-20 (`fit-check models` lists them)
     #[arg(required_unless_present = "list")]
@@ -197,8 +198,8 @@ pub struct Verify {
     /// which counts the memory of this card and runs nothing
     #[arg(long, value_name = "CARD")]
     pub gpu: Option<String>,
-    /// The driver under --device cuda: nvidia, or counting, which counts memory and runs nothing (without
-    /// --gpu, on a card with unlimited memory) [default: nvidia; with --gpu counting, if there is no NVIDIA GPU]
+    /// Driver for --device cuda: nvidia, or counting, which counts memory and runs nothing [default: nvidia;
+    /// counting if --gpu is given and there is no NVIDIA GPU]
     #[arg(long, value_name = "DRIVER")]
     pub driver: Option<String>,
     /// Whether burn tunes its kernels while the step runs (cold), or tuned them before, in a run of the same
@@ -229,6 +230,7 @@ pub struct Verify {
         long,
         default_value = "2",
         value_name = "PERCENT",
+        conflicts_with = "max_batch",
         allow_hyphen_values = true
     )]
     pub tolerance: String,
@@ -246,6 +248,14 @@ pub struct Verify {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// `arg` of `verify`, which conflicts with `--list` unless the list depends on it.
+fn not_with_list(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "list" | "timeout" | "format" | "output" | "quiet" => arg,
+        _ => arg.conflicts_with("list"),
+    }
 }
 
 /// The options of `run`.
@@ -289,6 +299,7 @@ pub struct Models {
 
 /// The options of `gpus`.
 #[derive(Debug, Args)]
+#[command(mut_args(only_with_fits))]
 pub struct Gpus {
     /// Show one card in full: a name, an alias, or a class such as 24GB
     pub card: Option<String>,
@@ -310,6 +321,15 @@ pub struct Gpus {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// `arg` of `gpus`, which needs `--fits` unless the catalogue depends on it. It conflicts with `card` too, since clap
+/// does not ask for `--fits` beside an argument with which `--fits` conflicts.
+fn only_with_fits(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "card" | "fits" | "format" | "output" | "quiet" => arg,
+        _ => arg.requires("fits").conflicts_with("card"),
+    }
 }
 
 /// A training job, and the cards on which it should fit.
@@ -412,7 +432,7 @@ pub struct Caching {
 }
 
 /// When to simulate changes that would make a job fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 pub enum Advise {
     /// If the job does not fit, only say how to ask for them: each takes about as long as the answer.
     #[default]
@@ -437,4 +457,61 @@ pub enum Format {
     Markdown,
     /// For browsers; only from `table`
     Html,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_accepted(command: &str) -> bool {
+        let words = ["fit-check"].into_iter().chain(command.split(' '));
+        Cli::try_parse_from(words).is_ok()
+    }
+
+    #[test]
+    fn an_option_that_would_do_nothing_is_refused() {
+        for option in [
+            "--batch 8",
+            "--tokens 512",
+            "--precision fp16",
+            "--precision fp32",
+            "--optimizer adam",
+            "--image 64",
+            "--accumulate 2",
+            "--checkpointing",
+            "--freeze fc",
+            "--lora 8",
+            "--runtime vulkan",
+        ] {
+            assert!(!is_accepted(&format!("gpus {option}")), "{option}");
+            assert!(!is_accepted(&format!("gpus l4 {option}")), "{option}");
+            let with_fits = format!("gpus --fits resnet-50 {option}");
+            assert!(is_accepted(&with_fits), "{option}");
+        }
+        for option in [
+            "resnet-20",
+            "--precision fp16",
+            "--batch 8",
+            "--device cuda",
+            "--gpu l4",
+            "--driver nvidia",
+            "--tuning warm",
+            "--dry-run",
+            "--max-batch",
+            "--tolerance 3",
+            "--record",
+        ] {
+            assert!(!is_accepted(&format!("verify --list {option}")), "{option}");
+        }
+        let tolerance = "verify resnet-20 --max-batch --memory 1GiB --tolerance 3";
+        assert!(!is_accepted(tolerance), "it is about one estimate");
+        for command in [
+            "gpus",
+            "gpus l4 --format json --quiet",
+            "verify --list --timeout 5 --format json",
+            "verify resnet-20 --precision fp16",
+        ] {
+            assert!(is_accepted(command), "{command}");
+        }
+    }
 }

@@ -442,7 +442,8 @@ pub struct Errors {
     /// Error of the memory in use on the whole device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<f64>,
-    /// The largest error of the bytes in use at the end of a phase.
+    /// Error of the bytes in use at the end of the worst phase: the lowest error if any is negative, otherwise the
+    /// highest.
     pub worst_phase: f64,
     /// Error of the most bytes in use within a phase, against the most that was sampled, in the phase in
     /// which the estimate is lowest. It does not count against the estimate: sampling makes CubeCL execute
@@ -456,7 +457,7 @@ impl Errors {
     /// The errors of `estimated` against `measured`.
     pub fn of(estimated: &Figures, measured: &Figures) -> Self {
         let phases = || estimated.zip_phases(measured);
-        let worst = phases().map(|(estimated, measured)| {
+        let by_phase = phases().map(|(estimated, measured)| {
             let live = measured.live_bytes;
             relative(estimated.live_near(live), live)
         });
@@ -483,9 +484,7 @@ impl Errors {
                 (Some(estimated), Some(measured)) => Some(relative(estimated, measured)),
                 _ => None,
             },
-            worst_phase: worst
-                .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-                .unwrap_or(0.0),
+            worst_phase: by_phase.reduce(worse).unwrap_or(0.0),
             within_phases: within.min_by(f64::total_cmp),
         }
     }
@@ -500,6 +499,15 @@ impl Errors {
             && near(self.worst_phase)
             && self.peak_reserved.is_none_or(near)
             && self.device.is_none_or(|error| error >= 0.0)
+    }
+}
+
+/// The worse of two errors. An estimate below the measurement is worse than any above it.
+fn worse(a: f64, b: f64) -> f64 {
+    let lowest = a.min(b);
+    match lowest < 0.0 {
+        true => lowest,
+        false => a.max(b),
     }
 }
 
@@ -553,6 +561,28 @@ mod tests {
         assert!(!within(103, 200), "3 % too much in use");
         assert!(!within(99, 200), "too little in use");
         assert!(!within(100, 199), "too little reserved");
+    }
+
+    /// The most in use is in the first phase, where the estimate is high; it is low in one of the others.
+    #[test]
+    fn an_estimate_below_the_measurement_in_any_phase_does_not_hold() {
+        let errors = |others: [u64; 2]| {
+            let mut estimated = figures(1015, 2000);
+            let mut measured = figures(1000, 2000);
+            for live in others {
+                estimated.phases.extend(figures(live, 2000).phases);
+                measured.phases.extend(figures(900, 2000).phases);
+            }
+            Errors::of(&estimated, &measured)
+        };
+        let high = errors([909, 900]);
+        assert!(high.within(0.02));
+        assert_eq!(high.worst_phase, 0.015);
+        for others in [[891, 900], [909, 891]] {
+            let low = errors(others);
+            assert!(!low.within(0.02), "{others:?}");
+            assert_eq!(low.worst_phase, -0.01);
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
@@ -47,7 +46,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// The variable that names the database in which CubeCL keeps what it measured: `cubecl-runtime` 0.11.3,
 /// `src/config/base.rs`.
-const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
+pub const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
 
 /// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
 const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
@@ -98,7 +97,7 @@ impl CountingDriver {
         let folder = tempfile::Builder::new()
             .prefix("fit-check-")
             .tempdir()
-            .context("no temporary folder for the counting CUDA driver")?;
+            .map_err(|error| unwritable(&std::env::temp_dir(), &error))?;
         #[cfg(target_os = "linux")]
         check_libraries_load_from(folder.path())?;
         let driver = Self {
@@ -113,15 +112,21 @@ impl CountingDriver {
             remove_environment(&environment);
             None
         });
+        let written = driver.write(library, conditions);
+        written.map_err(|error| unwritable(driver.folder.path(), &error))?;
+        Ok(driver)
+    }
+
+    /// Writes the files of the driver.
+    fn write(&self, library: &[u8], conditions: Conditions) -> std::io::Result<()> {
         // CubeCL looks for the first name before the second.
         for name in ["libcuda.so", "libcuda.so.1"] {
-            std::fs::write(driver.path(name), library)?;
+            std::fs::write(self.path(name), library)?;
         }
-        let toolkit = driver.path(LIBDEVICE_FOLDER);
+        let toolkit = self.path(LIBDEVICE_FOLDER);
         std::fs::create_dir_all(&toolkit)?;
         std::fs::write(toolkit.join("libdevice.10.bc"), LIBDEVICE)?;
-        driver.set_conditions(conditions)?;
-        Ok(driver)
+        self.set_conditions(conditions)
     }
 
     /// Sets how the driver behaves in the processes that load it from now on.
@@ -158,7 +163,7 @@ impl CountingDriver {
             let _ = write!(
                 text,
                 "card NVIDIA {}\ncompute-capability {}\nmultiprocessors {}\n\
-                 shared-memory-per-block {}\ntotal-bytes {}\ntaken-bytes {}\n",
+                 shared-memory-per-block {}\ntotal-bytes {}\noverhead-bytes {}\n",
                 card.name,
                 card.compute_capability,
                 card.multiprocessors,
@@ -236,6 +241,15 @@ impl Drop for CountingDriver {
     }
 }
 
+/// The error if the driver cannot be written into `folder`, which is missing or full, or belongs to another user.
+fn unwritable(folder: &Path, error: &std::io::Error) -> UserError {
+    UserError::new(format!(
+        "the counting CUDA driver cannot be written into {}: {error}",
+        folder.display()
+    ))
+    .hint("TMPDIR names another folder for temporary files; the driver takes some MB")
+}
+
 /// Checks that a process may load a library from `folder`.
 #[cfg(target_os = "linux")]
 fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
@@ -252,7 +266,7 @@ fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
 }
 
 /// Removes the database `name`, if a process has made one where CubeCL keeps databases.
-fn remove_environment(name: &str) {
+pub fn remove_environment(name: &str) {
     let root = CubeClRuntimeConfig::from_current_dir()
         .environment
         .path

@@ -31,12 +31,12 @@ fn option_of(setting: Setting) -> String {
 }
 
 /// The most parts of a model that a hint lists: files of weights can have any number.
-const MOST_PARTS: usize = 20;
+const MAX_PARTS: usize = 20;
 
 fn listed(parts: &[String]) -> String {
     match parts.len() {
-        ..=MOST_PARTS => parts.join(", "),
-        _ => format!("{}, …", parts[..MOST_PARTS].join(", ")),
+        ..=MAX_PARTS => parts.join(", "),
+        _ => format!("{}, …", parts[..MAX_PARTS].join(", ")),
     }
 }
 

@@ -86,7 +86,7 @@ impl SizeOption {
         side(height)
             .and_then(|height| Ok(SizeValue::Pixels([height, side(width)?])))
             .map_err(|_| {
-                UserError::new(format!("`{text}` is no value of {option}")).hint(format!(
+                UserError::invalid_value(&option, text).hint(format!(
                     "{option} is 224, or HEIGHTxWIDTH such as 480x640, each at least 1"
                 ))
             })

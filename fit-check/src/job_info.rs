@@ -5,7 +5,7 @@ use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model_source::Comparison;
+use crate::model_source::WeightsCheck;
 use crate::resolve::{Card, ResolvedRequest};
 
 /// Version of the JSON interface.
@@ -88,7 +88,7 @@ pub struct JobInfo {
     pub lora: Option<Adapters>,
     /// How the model's weights file agrees with its network.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub weights: Option<Comparison>,
+    pub weights: Option<WeightsCheck>,
     /// The configuration of burn.
     pub burn: Burn,
 }
@@ -101,7 +101,7 @@ impl JobInfo {
     /// The description of `request`, with its batch or without.
     pub fn new<M: Model>(request: &ResolvedRequest<M>, batch: Option<usize>) -> Self {
         Self {
-            weights: request.comparison.clone(),
+            weights: request.weights.clone(),
             ..Self::of(
                 &request.model,
                 &request.job,

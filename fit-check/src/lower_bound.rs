@@ -149,7 +149,7 @@ impl LowerBound {
 const MANY: usize = 1_000;
 
 /// More kinds of tensors than any trained network has; the step of each kind is run.
-const MOST_KINDS: usize = 1_000;
+const MAX_KINDS: usize = 1_000;
 
 /// The weights of `model`, if they have too many tensors to run the step with all of them.
 fn many(model: &AnyModel) -> Option<&Weights> {
@@ -174,7 +174,7 @@ impl Figures {
             return Self::run(&request.model, job, request);
         };
         let kinds = weights.kinds(&job.freeze);
-        if kinds.len() > MOST_KINDS {
+        if kinds.len() > MAX_KINDS {
             return Err(UserError::new(format!(
                 "{} has {} tensors of {} shapes",
                 weights.name(),
@@ -182,7 +182,7 @@ impl Figures {
                 kinds.len()
             ))
             .hint(format!(
-                "no network is known that has more than {MOST_KINDS}: is it one?"
+                "no known network has more than {MAX_KINDS} shapes; check that the file holds weights"
             )));
         }
         Self::sum(&kinds, job, request)

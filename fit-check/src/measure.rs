@@ -6,6 +6,7 @@
 
 mod ballast;
 mod child;
+mod cold_database;
 mod devices;
 mod driver;
 mod observer;

@@ -1,22 +1,22 @@
 //! Finds models: by their name in the zoo, or by a path on the command line.
 
 mod checkpoint;
-mod comparison;
 mod header;
 mod model_files;
+mod weights_check;
 
 use std::path::Path;
 
 use burn::tensor::Device;
 use model_zoo::{
-    ConfigModel, Error, Job, Model, Observer, Recipe, TinyModel, Variant, Weights,
+    ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant, Weights,
     published_tensors,
 };
 
 pub use checkpoint::{Checkpoint, Sum};
-pub use comparison::{Comparison, Confidence};
 pub use header::StoredTensor;
 pub use model_files::is_path;
+pub use weights_check::{Confidence, WeightsCheck};
 
 use self::model_files::ModelFiles;
 use crate::step::untrained;
@@ -52,8 +52,8 @@ impl Model for AnyModel {
         of_model!(self, model => model.name())
     }
 
-    fn recipe(&self) -> Recipe {
-        of_model!(self, model => model.recipe())
+    fn defaults(&self) -> Defaults {
+        of_model!(self, model => model.defaults())
     }
 
     fn file(&self) -> Option<&'static str> {
@@ -157,13 +157,13 @@ pub fn compare(
     model: &AnyModel,
     origin: &Origin,
     job: &Job,
-) -> Result<Option<Comparison>, UserError> {
+) -> Result<Option<WeightsCheck>, UserError> {
     let AnyModel::ConfigModel(network) = model else {
         return Ok(None);
     };
     let Some(checkpoint) = &origin.checkpoint else {
-        return Ok(Some(Comparison::without_weights()));
+        return Ok(Some(WeightsCheck::without_weights()));
     };
     let published = untrained(|device| published_tensors(&**network, job, device))?;
-    Ok(Some(Comparison::of(&published, checkpoint)))
+    Ok(Some(WeightsCheck::of(&published, checkpoint)))
 }

@@ -2,7 +2,6 @@
 
 mod advice;
 mod cells;
-pub(crate) mod comparison;
 mod csv;
 pub(crate) mod estimate;
 pub(crate) mod file;
@@ -18,6 +17,7 @@ pub(crate) mod run;
 mod table;
 pub mod terminal;
 pub mod verify;
+pub(crate) mod weights_check;
 
 use std::collections::BTreeMap;
 use std::io::Write;

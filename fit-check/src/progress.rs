@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The current work and how far it is. A terminal shows a bar if the work takes longer than [`TIMEOUT`];
+/// The current work and how far it is. A terminal shows a bar if the work takes longer than [`BAR_DELAY`];
 /// elsewhere a line appears every [`BETWEEN_LINES`].
 #[derive(Debug)]
 pub struct Progress {
@@ -14,18 +14,18 @@ pub struct Progress {
 }
 
 /// The time before the bar appears.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const BAR_DELAY: Duration = Duration::from_millis(500);
 
 /// The time before the first line, and from one line to the next.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 /// The environment variable that hides the progress, whatever the options.
-const NONE: &str = "FIT_CHECK_NO_PROGRESS";
+const NO_PROGRESS: &str = "FIT_CHECK_NO_PROGRESS";
 
 impl Progress {
-    /// The progress of `steps` steps; hidden if `quiet`, or if [`NONE`] is set.
+    /// The progress of `steps` steps; hidden if `quiet`, or if [`NO_PROGRESS`] is set.
     pub fn new(quiet: bool, steps: u64) -> Self {
-        let quiet = quiet || std::env::var_os(NONE).is_some();
+        let quiet = quiet || std::env::var_os(NO_PROGRESS).is_some();
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         if let Ok(style) =
             ProgressStyle::with_template("{spinner} {wide_msg} {pos}/{len} {elapsed}")
@@ -77,9 +77,9 @@ impl Drop for Progress {
     }
 }
 
-/// Draws `bar` if it has not finished after [`TIMEOUT`].
+/// Draws `bar` if it has not finished after [`BAR_DELAY`].
 fn draw(bar: &ProgressBar) {
-    std::thread::sleep(TIMEOUT);
+    std::thread::sleep(BAR_DELAY);
     if !bar.is_finished() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
         bar.enable_steady_tick(Duration::from_millis(100));

@@ -1,7 +1,10 @@
-//! The answers, which every format shows. The field names are the program's JSON interface.
+//! The answers of `estimate`, `max-batch`, `verify`, `models` and `gpus`, which every format shows. The field names are
+//! the program's JSON interface.
 //!
-//! The file is long because that interface is in one place: the types of every answer, and how they follow from the
-//! values of the library.
+//! The file is long because it has the types of these answers, and how they follow from the values of the library.
+//! The other answers are beside what computes them: `table` in [`crate::table`], `gpus --fits` in
+//! [`crate::gpu_search`], `estimate` of weights without a network in [`crate::lower_bound`], `verify --list` in
+//! `measure`, `run` in `counting_driver`, `cache` in `commands/cache.rs`, `cargo fit-check` in `cargo/report.rs`.
 
 use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
@@ -14,7 +17,7 @@ use serde::Serialize;
 use crate::advice::Advice;
 use crate::comparison::{Errors, Figures};
 use crate::job_info::{GpuName, JobInfo};
-use crate::measure::{DeviceReport, Mode, Outcome};
+use crate::measure::{DeviceKind, DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
 
 /// The figures at the peak of memory.
@@ -22,7 +25,7 @@ use crate::resolve::{Card, ResolvedRequest};
 pub struct Peak {
     /// Bytes in use.
     pub live_bytes: Bytes,
-    /// Bytes that the pools reserve where there is room.
+    /// Bytes that the pools reserve on a card with unlimited memory.
     pub reserved_bytes: Bytes,
     /// The least memory with which the step completes.
     pub required_bytes: Bytes,
@@ -60,7 +63,9 @@ pub struct Verdict {
     pub fits: bool,
     /// The least memory with which the step completes, with the kernels of this card.
     pub required_bytes: Bytes,
-    /// The memory that the step leaves free; negative if it does not fit.
+    /// The card's available memory minus `required_bytes`. The sign is not the verdict: with a negative value the step
+    /// can still fit, since burn's pools free unused pages earlier on a full card, and with a positive one a single
+    /// allocation can be too large.
     pub headroom_bytes: i64,
     /// Why the step does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +132,7 @@ pub struct EstimateReport {
     pub cards: Vec<Verdict>,
     /// The memory that a process takes besides the pools.
     pub overhead_bytes: Bytes,
-    /// The run in which burn tunes the kernels, on a card with room.
+    /// The run in which burn tunes the kernels, on a card with unlimited memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run: Option<FirstRun>,
     /// The range of the peak over burn's kernels, if the user asked for it.
@@ -212,7 +217,7 @@ fn overhead<M: Model>(request: &ResolvedRequest<M>) -> Bytes {
 pub struct FirstRejected {
     /// Samples in the batch.
     pub batch: u64,
-    /// Its peak on a card with room.
+    /// Its peak on a card with unlimited memory.
     #[serde(flatten)]
     pub peak: Peak,
     /// The allocation that the card refused.
@@ -341,13 +346,19 @@ pub struct BatchRun {
 }
 
 impl BatchRun {
-    /// Whether the batch ended as estimated. Any failure counts as being out of memory, since a driver need
-    /// not report that: Mesa's software device crashes.
-    pub fn agrees(&self) -> bool {
+    /// Whether the batch ended as estimated on a device of this kind. On a software device any failure counts as being
+    /// out of memory, since Mesa's driver crashes and does not report it. On others only that error counts.
+    pub fn agrees(&self, device: DeviceKind) -> bool {
         let trained = self.ending == Outcome::Trained;
+        let ran_out = match device {
+            DeviceKind::Software => !trained && !self.ending.is_cut_short(),
+            DeviceKind::Gpu | DeviceKind::Counting => {
+                matches!(self.ending, Outcome::OutOfMemory(_))
+            }
+        };
         match self.fits {
             true => trained,
-            false => (self.may_fit || !trained) && !self.ending.is_cut_short(),
+            false => self.may_fit && trained || ran_out,
         }
     }
 }
@@ -447,9 +458,10 @@ mod tests {
         let ending = [
             Outcome::Trained,
             Outcome::OutOfMemory(String::new()),
+            Outcome::Failed(String::new()),
             Outcome::TimedOut(1),
         ];
-        let agreements = |fits, may_fit| {
+        let agreements = |device, fits, may_fit| {
             ending.clone().map(|ending| {
                 let run = BatchRun {
                     batch: 1,
@@ -460,11 +472,15 @@ mod tests {
                     tuner_requests: None,
                     ending,
                 };
-                run.agrees()
+                run.agrees(device)
             })
         };
-        assert_eq!(agreements(true, true), [true, false, false]);
-        assert_eq!(agreements(false, true), [true, true, false]);
-        assert_eq!(agreements(false, false), [false, true, false]);
+        for device in [DeviceKind::Gpu, DeviceKind::Counting, DeviceKind::Software] {
+            // Only a software device may fail in any way when it is out of memory.
+            let any = device == DeviceKind::Software;
+            assert_eq!(agreements(device, true, true), [true, false, false, false]);
+            assert_eq!(agreements(device, false, true), [true, true, any, false]);
+            assert_eq!(agreements(device, false, false), [false, true, any, false]);
+        }
     }
 }

@@ -8,7 +8,7 @@ use strum::{IntoEnumIterator, VariantNames};
 
 use crate::cli;
 use crate::job_info::GpuName;
-use crate::model_source::{self, AnyModel, Checkpoint, Comparison, Origin};
+use crate::model_source::{self, AnyModel, Checkpoint, Origin, WeightsCheck};
 use crate::step::untrained;
 use crate::user_error::{UserError, either};
 use crate::values::{self, choice, optional_count};
@@ -63,7 +63,7 @@ pub struct ResolvedRequest<M = AnyModel> {
     /// Where the model comes from.
     pub origin: Origin,
     /// How its weights file agrees with its network.
-    pub comparison: Option<Comparison>,
+    pub weights: Option<WeightsCheck>,
     /// Its training step.
     pub job: Job,
     /// The simulated runtime.
@@ -84,10 +84,10 @@ impl ResolvedRequest {
         let (model, origin) = model_source::find(&raw.model)?;
         let job = match (&model, &origin.checkpoint) {
             (AnyModel::Weights(_), Some(file)) => job_of_weights(&model, file, &raw.step, batch)?,
-            _ => training_job(&model, &raw.step, batch)?,
+            _ => job(&model, &raw.step, batch)?,
         };
         let mut request = Self::with_job(model, job, &raw.cards)?;
-        request.comparison = model_source::compare(&request.model, &origin, &request.job)?;
+        request.weights = model_source::compare(&request.model, &origin, &request.job)?;
         request.origin = origin;
         Ok(request)
     }
@@ -103,7 +103,7 @@ impl<M: Model> ResolvedRequest<M> {
     where
         M: Sync,
     {
-        let job = training_job(&model, &raw.step, batch)?;
+        let job = job(&model, &raw.step, batch)?;
         Self::with_job(model, job, &raw.cards)
     }
 
@@ -113,7 +113,7 @@ impl<M: Model> ResolvedRequest<M> {
         Ok(Self {
             model,
             origin: Origin::default(),
-            comparison: None,
+            weights: None,
             job,
             runtime,
             tuning,
@@ -130,7 +130,7 @@ impl<M: Model> ResolvedRequest<M> {
     }
 }
 
-/// A batch, as typed; without both numbers it is that of the published recipe.
+/// A batch, as typed; if neither number is given, it is that of the published recipe.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
     /// The number of samples.
@@ -154,11 +154,7 @@ impl<'a> Batch<'a> {
 /// # Errors
 ///
 /// A value is invalid; the error has a hint.
-pub fn training_job(
-    model: &(impl Model + Sync),
-    raw: &cli::Step,
-    batch: Batch,
-) -> Result<Job, UserError> {
+pub fn job(model: &(impl Model + Sync), raw: &cli::Step, batch: Batch) -> Result<Job, UserError> {
     job_of(model, typed(raw, batch)?)
 }
 
@@ -189,7 +185,7 @@ pub fn job_of(model: &(impl Model + Sync), request: Request) -> Result<Job, User
     Ok(job)
 }
 
-/// As [`training_job`], for weights without a network: the paths of their parameters are the names in their `file`.
+/// As [`job`], for weights without a network: the paths of their parameters are the names in their `file`.
 fn job_of_weights(
     model: &AnyModel,
     file: &Checkpoint,
@@ -246,15 +242,15 @@ pub fn request(
 }
 
 /// The most batches between two optimizer steps. From the second on the peak stays the same, and each is simulated.
-const MOST_ACCUMULATED: usize = 1024;
+const MAX_ACCUMULATED: usize = 1024;
 
 fn accumulate(raw: &cli::Options) -> Result<usize, UserError> {
     match optional_count("--accumulate", raw.accumulate.as_deref())? {
         None => Ok(1),
-        Some(count @ ..=MOST_ACCUMULATED) => Ok(count),
+        Some(count @ ..=MAX_ACCUMULATED) => Ok(count),
         Some(count) => Err(
-            UserError::new(format!("`{count}` is no value of --accumulate")).hint(format!(
-                "--accumulate is at most {MOST_ACCUMULATED}: from the second batch on the peak stays the same"
+            UserError::invalid_value("--accumulate", count).hint(format!(
+                "--accumulate is at most {MAX_ACCUMULATED}: from the second batch on the peak stays the same"
             )),
         ),
     }

@@ -16,7 +16,8 @@ use crate::report::{
 };
 use crate::table::TableReport;
 
-/// The schema of all answers. Each answer has a definition with the name of its command.
+/// The schema of all answers. Each kind of answer is a definition; a command with several kinds, such as `verify`, has
+/// several.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_serialize()

@@ -18,6 +18,11 @@ impl UserError {
         }
     }
 
+    /// The error of an `option` that does not take `value`.
+    pub fn invalid_value(option: &str, value: impl fmt::Display) -> Self {
+        Self::new(format!("`{value}` is no value of {option}"))
+    }
+
     /// The error of a request that needs a card and names none, with its hint.
     pub fn no_card(error: &str) -> Self {
         Self::new(error).hint(

@@ -14,8 +14,7 @@ use crate::user_error::{UserError, either};
 /// The text is not a known value.
 pub fn choice<T: FromStr>(option: &str, text: &str, known: &[&str]) -> Result<T, UserError> {
     text.to_lowercase().parse().map_err(|_| {
-        UserError::new(format!("`{text}` is no value of {option}"))
-            .hint(format!("{option} is {}", either(known)))
+        UserError::invalid_value(option, text).hint(format!("{option} is {}", either(known)))
     })
 }
 
@@ -34,7 +33,7 @@ pub fn optional_count(option: &str, text: Option<&str>) -> Result<Option<usize>,
 ///
 /// The text is not such a number.
 pub fn count(option: &str, text: &str) -> Result<usize, UserError> {
-    let invalid = || UserError::new(format!("`{text}` is no value of {option}"));
+    let invalid = || UserError::invalid_value(option, text);
     match text.parse::<u64>() {
         Ok(0) => Err(invalid().hint(format!("{option} is at least 1"))),
         Ok(number) if number > u64::from(u32::MAX) => {
@@ -56,7 +55,7 @@ pub fn seconds(option: &str, text: &str) -> Result<Duration, UserError> {
 
 /// The most memory that a job may have: some fifty times the largest card of the catalogue. With much more, a
 /// batch has tensors of more elements than the kernels of a small batch count, and a search takes minutes.
-const MOST_MEMORY: Bytes = Bytes(16 << 40);
+const MAX_MEMORY: Bytes = Bytes(16 << 40);
 
 /// An amount of memory.
 ///
@@ -65,11 +64,11 @@ const MOST_MEMORY: Bytes = Bytes(16 << 40);
 /// The text is not an amount of memory, or it is more than any device has.
 pub fn memory(text: &str) -> Result<Bytes, UserError> {
     let memory = text.parse::<Bytes>()?;
-    match memory <= MOST_MEMORY {
+    match memory <= MAX_MEMORY {
         true => Ok(memory),
         false => Err(
             UserError::new(format!("`{text}` is more memory than any device has")).hint(format!(
-                "the most is {MOST_MEMORY}; `fit-check estimate` says what a job needs, without any limit"
+                "the most is {MAX_MEMORY}; `fit-check estimate` says what a job needs, without any limit"
             )),
         ),
     }

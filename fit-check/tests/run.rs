@@ -103,6 +103,29 @@ fn the_output_of_the_program_goes_through_and_what_it_reads_is_zero() {
 }
 
 #[test]
+fn an_answer_for_a_program_is_alone_on_stdout() {
+    let output = run("--memory 1GiB --format json", &calls(), "allocate 1 read");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["cards"][0]["peak_bytes"], MIB);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("read 0\n"), "{text}");
+}
+
+/// The folder for temporary files does not exist.
+#[test]
+fn a_driver_that_cannot_be_written_gets_a_hint() {
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["run", "--memory", "1GiB", "--", "true"])
+        .env("TMPDIR", "/nowhere")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("cannot be written into /nowhere"), "{text}");
+    assert!(text.contains("hint: TMPDIR names another folder"), "{text}");
+}
+
+#[test]
 fn a_program_that_does_not_come_to_its_end_gets_an_answer() {
     for (calls, how, what) in [
         ("allocate 7 exit 3", "exited", 3),

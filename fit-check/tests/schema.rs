@@ -47,19 +47,16 @@ fn answers_are_what_the_schema_says() {
             "lower_bound",
             "estimate tests/own_models/weights-only --gpu 24GB",
         ),
-        ("max_batch", "max-batch resnet-20 --gpu 24GB"),
+        ("max_batch", "max-batch alexnet --gpu 24GB"),
         ("max_batch", "max-batch vgg-16 --memory 100MB"),
-        (
-            "max_batch",
-            "max-batch resnet-20 --memory 64MiB --every-run",
-        ),
+        ("max_batch", "max-batch alexnet --memory 1GiB --every-run"),
         ("max_batch", "max-batch gpt2 --seq 64 --gpu 24GB --gpu l4"),
         (
             "table",
             "table unet --gpus l4,m60 --precision mixed --precision fp32",
         ),
         ("table", "table unet --gpus rtx-3090,l4"),
-        ("gpus_fits", "gpus --fits resnet-20 --batch 4"),
+        ("gpus_fits", "gpus --fits alexnet --batch 4"),
         ("models", "models"),
         ("gpus", "gpus"),
         ("verify_list", "verify --list"),
@@ -163,7 +160,7 @@ fn answers_about_a_program_are_what_the_schema_says() {
     let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Cuda, Tuning::Warm);
     for steps in [vec![1..2, 1..2], Vec::new()] {
         let run_report = RunReport {
-            ending: estimator::Outcome::Time,
+            ending: estimator::StopReason::Time,
             steps,
             tuned: false,
             recording: recording.clone(),

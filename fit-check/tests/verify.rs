@@ -175,7 +175,7 @@ fn the_largest_batch_trains_and_one_more_does_not() {
     if !can_measure() {
         return;
     }
-    for arguments in ["unet-mini --memory 100MiB", "mask-rcnn-mini --memory 100MB"] {
+    for arguments in ["unet-mini --memory 50MiB", "mask-rcnn-mini --memory 60MB"] {
         let output = verify(&format!("{arguments} --max-batch"))
             .output()
             .unwrap();

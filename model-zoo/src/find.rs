@@ -2,6 +2,11 @@
 
 use crate::{Error, Variant, networks, tiny};
 
+/// How similar a name must be to what was typed to be suggested (Jaro-Winkler, of 1), and how many
+/// are suggested at most. Both are chosen.
+const SIMILAR: f64 = 0.7;
+const MAX_SUGGESTIONS: usize = 5;
+
 /// The variant called `name`. Capitals and separators do not matter.
 ///
 /// # Errors
@@ -17,11 +22,15 @@ pub fn find(name: &str) -> Result<Variant, Error> {
     let mut nearest: Vec<_> = names
         .chain(tiny::names())
         .map(|name| (strsim::jaro_winkler(&networks::plain(name), &wanted), name))
-        .filter(|(similarity, _)| *similarity > 0.7)
+        .filter(|(similarity, _)| *similarity > SIMILAR)
         .collect();
     nearest.sort_by(|a, b| b.0.total_cmp(&a.0));
     Err(Error::UnknownModel {
         name: name.into(),
-        nearest: nearest.into_iter().take(5).map(|(_, name)| name).collect(),
+        nearest: nearest
+            .into_iter()
+            .take(MAX_SUGGESTIONS)
+            .map(|(_, name)| name)
+            .collect(),
     })
 }

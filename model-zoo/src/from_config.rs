@@ -14,7 +14,7 @@ use burn::tensor::Device;
 use self::fields::Fields;
 use self::names::Names;
 pub use self::names::{PublishedTensor, PublishedTensors};
-use crate::{Error, Job, Model, Observer, Recipe};
+use crate::{Defaults, Error, Job, Model, Observer};
 
 /// One `model_type`. Every file here implements it once.
 trait Architecture: Sized {
@@ -29,8 +29,8 @@ trait Architecture: Sized {
     /// the zoo does not have such a network.
     fn read(fields: &Fields) -> Result<Self, Error>;
 
-    /// As [`Model::recipe`].
-    fn recipe(&self) -> Recipe;
+    /// As [`Model::defaults`].
+    fn defaults(&self) -> Defaults;
 
     /// As [`Model::check`].
     ///
@@ -106,9 +106,9 @@ macro_rules! from_config {
                 &self.name
             }
 
-            fn recipe(&self) -> Recipe {
+            fn defaults(&self) -> Defaults {
                 match &self.kind {
-                    $(Kind::$network(network) => network.recipe(),)+
+                    $(Kind::$network(network) => network.defaults(),)+
                 }
             }
 
@@ -155,7 +155,7 @@ from_config! {
 /// use model_zoo::{ConfigModel, Model};
 ///
 /// let tiny = ConfigModel::read("tiny", r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4}"#)?;
-/// assert_eq!(tiny.recipe().input.seq, Some(1024));
+/// assert_eq!(tiny.defaults().input.seq, Some(1024));
 /// # Ok::<(), model_zoo::Error>(())
 /// ```
 #[derive(Clone, Debug)]

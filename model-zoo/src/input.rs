@@ -87,6 +87,15 @@ impl fmt::Display for SizeValue {
 }
 
 impl Input {
+    /// No size at all.
+    pub(crate) const NONE: Self = Self {
+        image: None,
+        seq: None,
+        src_seq: None,
+        classes: None,
+        vocab: None,
+    };
+
     /// The value of `size`; `None` if the network has no such size.
     pub fn get(&self, size: InputSize) -> Option<SizeValue> {
         match size {
@@ -125,24 +134,24 @@ impl Input {
         all.filter(|size| self.get(*size).is_some()).collect()
     }
 
-    /// The sizes of the recipe of `model`, replaced by those that `self` has.
+    /// The default sizes of `model`, replaced by those that `self` has.
     ///
     /// # Errors
     ///
-    /// [`Error::NotApplicable`] if `self` has a size that the recipe does not have,
+    /// [`Error::NotApplicable`] if `self` has a size that `model` does not have,
     /// [`Error::Size`] if a size is zero.
     pub fn resolve(self, model: &impl Model) -> Result<Self, Error> {
-        let recipe = model.recipe().input;
-        let mut resolved = recipe;
+        let defaults = model.defaults().input;
+        let mut resolved = defaults;
         for &size in InputSize::ALL {
             let Some(value) = self.get(size) else {
                 continue;
             };
-            if recipe.get(size).is_none() {
+            if defaults.get(size).is_none() {
                 return Err(Error::NotApplicable {
                     what: size.into(),
                     model: model.name().into(),
-                    applicable: recipe.sizes(),
+                    applicable: defaults.sizes(),
                 });
             }
             if value.numbers().contains(&0) {

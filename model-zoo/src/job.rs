@@ -42,13 +42,13 @@ impl Precision {
     }
 }
 
-/// What somebody wants to train. A field that is `None` takes the value of the model's recipe.
+/// What somebody wants to train. A field that is `None` takes the model's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Request {
     /// Samples in a batch.
     pub batch: Option<usize>,
-    /// Most tokens in a batch: the batch has as many samples as have no more tokens together.
+    /// Maximum tokens of a batch: the batch holds as many samples as fit into it.
     /// It has no effect if `batch` is given.
     pub tokens: Option<usize>,
     /// Number formats.
@@ -92,7 +92,7 @@ pub struct Job {
 }
 
 impl Request {
-    /// Fills the gaps with the recipe of `model`.
+    /// Fills the gaps with the defaults of `model`.
     ///
     /// # Errors
     ///
@@ -100,12 +100,12 @@ impl Request {
     /// knows no adapters for it, [`Error::Size`] if a size is zero, the model has no such adapter
     /// target, or one sample has more tokens than the batch may have.
     pub fn resolve(&self, model: &impl Model) -> Result<Job, Error> {
-        let recipe = model.recipe();
+        let defaults = model.defaults();
         let input = self.input.resolve(model)?;
         let batch = match (self.batch, self.tokens) {
             (Some(batch), _) => batch,
             (None, Some(tokens)) => samples(tokens, &input, model)?,
-            (None, None) => recipe.batch,
+            (None, None) => defaults.batch,
         };
         if batch == 0 {
             return Err(Error::Size {
@@ -117,7 +117,7 @@ impl Request {
         Ok(Job {
             batch,
             precision: self.precision,
-            optimizer: self.optimizer.unwrap_or(recipe.optimizer),
+            optimizer: self.optimizer.unwrap_or(defaults.optimizer),
             input,
             accumulate: self.accumulate.max(1),
             checkpointing: self.checkpointing,
@@ -247,37 +247,29 @@ impl Job {
     ///
     /// # Panics
     ///
-    /// If the model's recipe has no image size: a mistake in the model, not in a request.
+    /// If the model has no image size: a mistake in the model, not in a request.
     pub fn image(&self) -> [usize; 2] {
-        self.input
-            .image
-            .expect("the model's recipe has an image size")
+        self.input.image.expect("the model has an image size")
     }
 
     /// Tokens in a sequence. Panics as [`Job::image`] does.
     pub fn seq(&self) -> usize {
-        self.input
-            .seq
-            .expect("the model's recipe has a sequence length")
+        self.input.seq.expect("the model has a sequence length")
     }
 
     /// Tokens in a source sequence. Panics as [`Job::image`] does.
     pub fn src_seq(&self) -> usize {
-        self.input
-            .src_seq
-            .expect("the model's recipe has a source length")
+        self.input.src_seq.expect("the model has a source length")
     }
 
     /// Classes of the output. Panics as [`Job::image`] does.
     pub fn classes(&self) -> usize {
-        self.input.classes.expect("the model's recipe has classes")
+        self.input.classes.expect("the model has classes")
     }
 
     /// Words in the vocabulary. Panics as [`Job::image`] does.
     pub fn vocab(&self) -> usize {
-        self.input
-            .vocab
-            .expect("the model's recipe has a vocabulary")
+        self.input.vocab.expect("the model has a vocabulary")
     }
 }
 

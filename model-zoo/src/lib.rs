@@ -36,7 +36,7 @@ pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors, published_
 pub use input::{Input, InputSize, SizeValue};
 pub use job::{Job, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
-pub use model::{Model, Recipe};
+pub use model::{Defaults, Model};
 pub use networks::{
     BertConfig, Network, check, frozen_paths, train, train_bert_classifier, variants,
 };

@@ -6,7 +6,7 @@ use crate::{Error, Input, Job, Observer, OptimizerKind, Variant, networks};
 
 /// The defaults of a model's training step, which a request can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub struct Defaults {
     /// Sizes of a sample. A request can change those that are `Some`.
     pub input: Input,
     /// Samples in a batch on one card.
@@ -21,7 +21,7 @@ pub trait Model {
     fn name(&self) -> &str;
 
     /// The defaults of its training step.
-    fn recipe(&self) -> Recipe;
+    fn defaults(&self) -> Defaults;
 
     /// The file of `src/networks/` that defines its layers; `None` if the zoo has no such file.
     fn file(&self) -> Option<&'static str>;
@@ -58,8 +58,8 @@ impl Model for Variant {
         self.name
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: self.input,
             batch: self.batch,
             optimizer: self.optimizer,

@@ -7,7 +7,7 @@
 use burn::tensor::Device;
 
 use crate::networks;
-use crate::{Error, Input, Job, Model, Observer, Recipe, Variant};
+use crate::{Defaults, Error, Input, Job, Model, Observer, Variant};
 
 /// A network with the code of a published one and smaller numbers. Nothing about it is published.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct TinyModel {
     /// The published network that has the same code.
     pub of: Variant,
     /// The defaults of its training step. Its sizes cannot be changed.
-    pub recipe: Recipe,
+    pub defaults: Defaults,
 }
 
 /// An entry of [`TABLE`]; the optimizer is that of the published network.
@@ -31,14 +31,6 @@ struct Entry {
     input: Input,
 }
 
-const NO_SIZES: Input = Input {
-    image: None,
-    seq: None,
-    src_seq: None,
-    classes: None,
-    vocab: None,
-};
-
 macro_rules! table {
     ($($name:literal of $of:literal, batch $batch:literal: $($size:ident $value:expr),+;)+) => {
         /// All tiny networks.
@@ -47,7 +39,7 @@ macro_rules! table {
                 name: $name,
                 of: $of,
                 batch: $batch,
-                input: Input { $($size: Some($value),)+ ..NO_SIZES },
+                input: Input { $($size: Some($value),)+ ..Input::NONE },
             },)+
         ];
     };
@@ -76,7 +68,7 @@ table! {
 impl Entry {
     fn model(&self) -> TinyModel {
         let of = networks::named(self.of).expect("the table names variants of the zoo");
-        let recipe = Recipe {
+        let defaults = Defaults {
             input: self.input,
             batch: self.batch,
             optimizer: of.optimizer,
@@ -84,7 +76,7 @@ impl Entry {
         TinyModel {
             name: self.name,
             of,
-            recipe,
+            defaults,
         }
     }
 }
@@ -113,8 +105,8 @@ impl Model for TinyModel {
         self.name
     }
 
-    fn recipe(&self) -> Recipe {
-        self.recipe
+    fn defaults(&self) -> Defaults {
+        self.defaults
     }
 
     fn file(&self) -> Option<&'static str> {
@@ -122,7 +114,7 @@ impl Model for TinyModel {
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
-        if let Some((size, own, got)) = self.recipe.input.first_difference(&job.input) {
+        if let Some((size, own, got)) = self.defaults.input.first_difference(&job.input) {
             return Err(Error::Size {
                 what: size.into(),
                 must: format!("{own}, the only size that {} has", self.name),

@@ -9,7 +9,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 
 use crate::trainer::is_below;
-use crate::{Error, Input, Job, Model, Observer, OptimizerKind, Phase, Recipe, Trainer};
+use crate::{Defaults, Error, Input, Job, Model, Observer, OptimizerKind, Phase, Trainer};
 
 /// A tensor of a weights file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct WeightTensor {
 impl WeightTensor {
     /// Whether no optimizer changes it: it is a running statistic of a normalisation of torch,
     /// or a constant that transformers writes to its files.
-    pub fn is_buffer(&self) -> bool {
+    fn is_buffer(&self) -> bool {
         const ENDINGS: [&str; 8] = [
             "running_mean",
             "running_var",
@@ -102,8 +102,8 @@ impl Model for Weights {
         &self.name
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input::default(),
             batch: 1,
             optimizer: OptimizerKind::AdamW,

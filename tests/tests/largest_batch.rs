@@ -7,7 +7,7 @@ use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    BatchObserver, Bytes, DeviceSpec, Found, Limit, Phase, Program, Proposer, QueueLag, Run,
+    BatchObserver, Bytes, CellResult, DeviceSpec, Limit, Phase, Program, Proposer, QueueLag, Run,
     Runtime, TrainingJob, largest_batch, largest_fits,
 };
 use fit_check::training_job;
@@ -119,8 +119,8 @@ fn the_next_batch_is_one_that_the_step_accepts() {
         let devices = [device(1_000), device(mib)];
         let jobs = std::iter::once(()).map(|()| step());
         let rows = largest_fits(jobs, &devices, &NoObserver);
-        for (found, _) in &rows[0] {
-            let found = found.as_ref().unwrap();
+        for found in &rows[0] {
+            let found = found.fit.as_ref().unwrap();
             assert!(step().accepts(found.next), "{} on {mib} MiB", found.next);
         }
     }
@@ -131,7 +131,7 @@ struct NoObserver;
 
 impl BatchObserver for NoObserver {
     fn begins(&self, _job: usize, _device: usize) {}
-    fn found(&self, _job: usize, _device: usize, _found: &Found) {}
+    fn found(&self, _job: usize, _device: usize, _found: &CellResult) {}
 }
 
 /// A sample takes 512 KiB of 4 GiB, in eight tensors. An odd number of samples has one tensor more, so no two

@@ -65,7 +65,7 @@ fn weights_files_of_another_program_are_counted_exactly() {
         let found = checkpoint.by_dtype();
         let found: Vec<_> = found.iter().map(|(dtype, _)| dtype.as_str()).collect();
         assert_eq!(found, dtypes, "{model}");
-        let comparison = request.comparison.as_ref().unwrap();
+        let comparison = request.weights.as_ref().unwrap();
         assert_eq!(comparison.confidence, Confidence::High, "{comparison:?}");
     }
 }
@@ -118,7 +118,7 @@ fn differences_are_named() {
         .replace("\"vocab_size\": 100", "\"vocab_size\": 101");
     std::fs::write(&config, text).unwrap();
     let request = request(folder.path().to_str().unwrap(), &[]);
-    let comparison = request.comparison.unwrap();
+    let comparison = request.weights.unwrap();
     assert_eq!(comparison.confidence, Confidence::Low);
     // The sixteen tensors of the second layer.
     assert_eq!(comparison.unexpected.len(), 16);

@@ -232,6 +232,6 @@ fn a_replay_moves_no_buffer_that_a_queued_launch_holds() {
     assert!(!fits(&recording));
     let limited = step.simulate(160, titan.clone()).unwrap();
     assert!(limited.recording.failure.is_some());
-    recording.batches.clear();
+    recording.call_batches.clear();
     assert!(fits(&recording));
 }

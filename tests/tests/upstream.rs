@@ -1,5 +1,5 @@
-//! Undocumented details of burn and CubeCL that this project relies on (`simulated_card::upstream`), with a
-//! test for each, which fails by name when burn changes it.
+//! Tests of undocumented details of burn and CubeCL that this project relies on: each fails by name when burn changes
+//! its detail. The head of `simulated_card::upstream` lists the details that have no such test.
 #![cfg(feature = "autotune")]
 
 use std::collections::BTreeSet;

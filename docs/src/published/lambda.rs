@@ -144,11 +144,7 @@ pub fn rows() -> anyhow::Result<Vec<Row>> {
 }
 
 /// The cells of the table called `name`.
-///
-/// # Errors
-///
-/// A card is no longer known.
-pub fn table(rows: &[Row], name: &str) -> anyhow::Result<String> {
+pub fn table(rows: &[Row], name: &str) -> String {
     let cards = preset::cards(estimator::Runtime::Cuda, estimator::Tuning::Warm);
     let cards = cards.iter().map(|card| card.label().into());
     let names = ["published as", "in"].map(std::borrow::Cow::from);
@@ -168,9 +164,9 @@ pub fn table(rows: &[Row], name: &str) -> anyhow::Result<String> {
             .collect()
     });
     let table = text_table(header, lines);
-    Ok(fit_check::output::markdown::render(&[table])
+    fit_check::output::markdown::render(&[table])
         .trim_end()
-        .into())
+        .into()
 }
 
 /// How many cells lie inside, below and above their bracket.
@@ -192,11 +188,7 @@ pub fn summary(rows: &[Row]) -> String {
 }
 
 /// The simulated job of each row, and how it differs from the published one.
-///
-/// # Errors
-///
-/// None at present.
-pub fn networks(rows: &[Row]) -> anyhow::Result<String> {
+pub fn networks(rows: &[Row]) -> String {
     let lines = rows.iter().map(|row| {
         let Published {
             name,
@@ -211,9 +203,9 @@ pub fn networks(rows: &[Row]) -> anyhow::Result<String> {
         vec![name.clone(), format!("`{command}`"), differences.clone()]
     });
     let table = text_table(["published as", "simulated as", "what differs"], lines);
-    Ok(fit_check::output::markdown::render(&[table])
+    fit_check::output::markdown::render(&[table])
         .trim_end()
-        .into())
+        .into()
 }
 
 /// The options that turn the recipe of a model into the published one.

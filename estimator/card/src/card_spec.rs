@@ -29,7 +29,7 @@ pub struct CardSpec {
 impl CardSpec {
     /// Alignment in bytes: `minUniformBufferOffsetAlignment` of NVIDIA's Vulkan driver, the larger of the two
     /// limits that `cubecl-wgpu` 0.11.3, `src/runtime.rs`, uses; Mesa's software device has the same.
-    pub const VULKAN_ALIGNMENT: u64 = 64;
+    const VULKAN_ALIGNMENT: u64 = 64;
 
     /// The largest buffer that a shader can bind if nothing else is known: with Vulkan and DX12, `wgpu-hal` 30.0.1
     /// states no more than 2^31 - 1 bytes, whatever the driver states (`MAX_I32_BINDING_SIZE` in `src/auxil/mod.rs`,

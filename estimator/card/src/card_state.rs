@@ -79,7 +79,7 @@ impl CardState {
     }
 
     /// Sets the number of windows that the profiler has open.
-    pub(crate) fn watched(&self, windows: usize) {
+    pub(crate) fn set_open_windows(&self, windows: usize) {
         self.windows.store(windows, Ordering::Relaxed);
     }
 

@@ -49,7 +49,7 @@ pub use phase::Phase;
 pub use queue_lag::QueueLag;
 pub use recorder::Recorder;
 pub use registry::{insert, present, remove};
-pub use run_report::{Outcome, RunConfig, RunReport, RunReportError};
+pub use run_report::{RunConfig, RunReport, RunReportError, StopReason};
 pub use runtime::{Runtime, RuntimeRules};
 pub use server::{memory, serve};
 pub use shaders::Shaders;

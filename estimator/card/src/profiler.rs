@@ -77,7 +77,7 @@ impl Profiler {
         !self.windows.is_empty()
     }
 
-    pub fn open(&self) -> usize {
+    pub fn open_windows(&self) -> usize {
         self.windows.len()
     }
 

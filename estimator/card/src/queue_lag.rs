@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::random;
-use crate::record::{Batch, BufferId, Event, Recording};
+use crate::record::{BufferId, CallBatch, Event, Recording};
 
 /// How many calls the program is ahead of the thread that executes them on the device. The lag decides which
 /// tensors the program has dropped by the time of an allocation, and so which page a buffer finds free. On a
@@ -22,7 +22,7 @@ pub enum QueueLag {
 
 /// How many calls CubeCL's client collects before it hands them to the device's thread, unless it waits for
 /// an answer: `CHANNEL_MAX_TASK` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`.
-pub(crate) const TOGETHER: usize = 32;
+pub(crate) const CALLS_PER_BATCH: usize = 32;
 
 impl QueueLag {
     /// Lags to try besides [`None`](Self::None): the largest, and samples of those in between. Which lag is
@@ -92,25 +92,25 @@ impl Recording {
         if queue_lag == QueueLag::None {
             return self.clone();
         }
-        let known = known_at(&self.batches, queue_lag);
+        let known = known_at(&self.call_batches, queue_lag);
         let uses = LastUses::of(self);
         let mut events = Vec::with_capacity(self.events.len());
-        let mut batches = Vec::with_capacity(self.batches.len());
-        let ends = self.batches.iter().skip(1).map(|batch| batch.position);
+        let mut batches = Vec::with_capacity(self.call_batches.len());
+        let ends = self.call_batches.iter().skip(1).map(|batch| batch.position);
         let ends = ends.chain([self.events.len()]);
         let start = self
-            .batches
+            .call_batches
             .first()
             .map_or(self.events.len(), |first| first.position);
         events.extend_from_slice(&self.events[..start]);
         // What the program has dropped, as far as the device's thread knows, while a queued call still holds it.
         let mut dropped = vec![false; self.buffers.len()];
         let mut told = 0;
-        for (index, (batch, end)) in self.batches.iter().zip(ends).enumerate() {
+        for (index, (batch, end)) in self.call_batches.iter().zip(ends).enumerate() {
             let queued = index..=known[index];
-            batches.push(Batch {
+            batches.push(CallBatch {
                 position: events.len(),
-                launches: self.batches[queued]
+                launches: self.call_batches[queued]
                     .iter()
                     .map(|batch| batch.launches)
                     .sum(),
@@ -158,7 +158,7 @@ impl Recording {
 }
 
 /// For each batch: the index of the batch that the program has handed over last when the thread executes it.
-fn known_at(batches: &[Batch], queue_lag: QueueLag) -> Vec<usize> {
+fn known_at(batches: &[CallBatch], queue_lag: QueueLag) -> Vec<usize> {
     let mut lag = ChangingLag::new(queue_lag);
     let mut known = Vec::with_capacity(batches.len());
     for drained in batches.split_inclusive(|batch| batch.drains) {
@@ -186,8 +186,8 @@ struct LastUses {
 impl LastUses {
     fn of(recording: &Recording) -> Self {
         let mut last = vec![0; recording.buffers.len()];
-        let mut freed = vec![Vec::new(); recording.batches.len()];
-        let mut batches = recording.batches.iter().peekable();
+        let mut freed = vec![Vec::new(); recording.call_batches.len()];
+        let mut batches = recording.call_batches.iter().peekable();
         let mut batch = 0;
         for (position, event) in recording.events.iter().enumerate() {
             while batches.next_if(|next| next.position <= position).is_some() {

@@ -60,7 +60,7 @@ const _: () = assert!(size_of::<Event>() == 8);
 
 /// Calls that the device's thread executed one after the other, while the program stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Batch {
+pub struct CallBatch {
     /// The number of events before them. The first of them are the frees of what the program had dropped by then.
     pub position: usize,
     /// How many launches waited in the queue before, the first of which is the next in the recording. While a launch
@@ -250,7 +250,7 @@ pub struct Recording {
     /// The ends of phases.
     pub marks: Vec<Mark>,
     /// The batches in which the device's thread executed the calls.
-    pub batches: Vec<Batch>,
+    pub call_batches: Vec<CallBatch>,
     /// The first allocation that the card refused; a real program would not make the calls after it.
     pub failure: Option<Failure>,
     operands: Arc<Vec<BufferId>>,
@@ -324,24 +324,24 @@ impl Recording {
             self.events.truncate(refused + stops + 2);
             self.marks.truncate(self.marks_before(self.events.len()));
             let end = self.events.len();
-            self.batches.retain(|batch| batch.position < end);
+            self.call_batches.retain(|batch| batch.position < end);
         }
     }
 
     /// Gives back the memory that is kept for further events.
     pub fn shrink_to_fit(&mut self) {
         self.events.shrink_to_fit();
-        self.batches.shrink_to_fit();
+        self.call_batches.shrink_to_fit();
         Arc::make_mut(&mut self.buffers).shrink_to_fit();
         Arc::make_mut(&mut self.launches).shrink_to_fit();
         Arc::make_mut(&mut self.operands).shrink_to_fit();
     }
 
     /// The same recording with other events, in these batches.
-    pub(crate) fn with_events(&self, events: Vec<Event>, batches: Vec<Batch>) -> Self {
+    pub(crate) fn with_events(&self, events: Vec<Event>, call_batches: Vec<CallBatch>) -> Self {
         Self {
             events,
-            batches,
+            call_batches,
             buffers: self.buffers.clone(),
             launches: self.launches.clone(),
             operands: self.operands.clone(),

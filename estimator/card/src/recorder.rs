@@ -9,7 +9,7 @@ use cubecl_server::memory_management::WeakMemoryBinding;
 
 use crate::Bytes;
 use crate::record::{
-    Batch, BufferId, Event, KernelId, Layer, LayerId, Layout, LayoutId, Metadata, MetadataId,
+    BufferId, CallBatch, Event, KernelId, Layer, LayerId, Layout, LayoutId, Metadata, MetadataId,
     Recording,
 };
 
@@ -125,8 +125,8 @@ impl Recorder {
 
     /// Records that the device's thread begins to execute calls from the queue, in which so many launches wait, and
     /// what the program has dropped by then; `drains` if the program waits until the queue is empty.
-    pub fn batch(&mut self, launches: usize, drains: bool) {
-        self.recording.batches.push(Batch {
+    pub fn begin_call_batch(&mut self, launches: usize, drains: bool) {
+        self.recording.call_batches.push(CallBatch {
             position: self.recording.events.len(),
             launches,
             drains,
@@ -139,7 +139,7 @@ impl Recorder {
         let position = self.recording.events.len();
         self.note_freed(&Suspects::All);
         if self.recording.events.len() > position {
-            self.recording.batches.push(Batch {
+            self.recording.call_batches.push(CallBatch {
                 position,
                 launches: 0,
                 drains: true,
@@ -149,7 +149,7 @@ impl Recorder {
 
     /// Whether the latest batch of calls was all that the queue held.
     pub fn is_drained(&self) -> bool {
-        let last = self.recording.batches.last();
+        let last = self.recording.call_batches.last();
         last.is_none_or(|last| last.drains)
     }
 

@@ -46,7 +46,7 @@ impl RunConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum StopReason {
     /// The program completed enough steps.
     Steps,
     /// The program itself ended, in whatever way.
@@ -59,7 +59,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunReport {
     /// Why the run ended.
-    pub ending: Outcome,
+    pub ending: StopReason,
     /// The positions of the events of each equal step, if there were enough steps.
     pub steps: Vec<Range<usize>>,
     /// Whether burn tuned kernels.
@@ -133,12 +133,12 @@ mod tests {
         recording.add_read(vec![4, 8]);
         recording.events.push(Event::Free(input));
         let run_report = RunReport {
-            ending: Outcome::Time,
+            ending: StopReason::Time,
             steps: vec![1..3, 3..5],
             tuned: false,
             recording,
         };
-        let file = std::env::temp_dir().join(format!("account-{}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("report-{}", std::process::id()));
         run_report.write(&file).unwrap();
         let read = RunReport::read(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn an_assignment_survives_the_environment() {
+    fn a_configuration_survives_the_environment() {
         let run_config = RunConfig {
             device: DeviceSpec::unlimited(Runtime::Vulkan)
                 .with_memory(Bytes::gib(8), Bytes::mib(300)),
             steps: 3,
             seconds: 60,
-            run_report: "a folder/an account".into(),
+            run_report: "a folder/a report".into(),
         };
         let read = RunConfig::from_text(&run_config.to_text()).unwrap();
         assert_eq!(read, run_config);

@@ -33,7 +33,7 @@ use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::memory_without_pools::MemoryWithoutPools;
 use crate::profiler::Profiler;
-use crate::queue_lag::{ChangingLag, TOGETHER};
+use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag};
 use crate::record::{BufferId, Event, Failure, Refusal};
 use crate::recorder::{Recorder, Suspects};
 use crate::registry;
@@ -185,7 +185,7 @@ impl CardServer {
             unwritten: Unwritten::default(),
             probing: HashSet::new(),
             refused_probes: Vec::new(),
-            waiting: Vec::with_capacity(2 * TOGETHER),
+            waiting: Vec::with_capacity(2 * CALLS_PER_BATCH),
             not_overwritten,
             lag: ChangingLag::new(queue_lag),
         }
@@ -238,8 +238,8 @@ impl CardServer {
             return self.drain_queue();
         }
         // The channel holds two batches of calls: the thread executes one while the client fills the other.
-        while self.waiting.len() >= TOGETHER * (1 + usize::from(self.lag.is_full())) {
-            let calls = self.waiting.drain(..TOGETHER).collect();
+        while self.waiting.len() >= CALLS_PER_BATCH * (1 + usize::from(self.lag.is_full())) {
+            let calls = self.waiting.drain(..CALLS_PER_BATCH).collect();
             self.execute(calls, false);
             self.lag.change();
         }
@@ -260,7 +260,7 @@ impl CardServer {
         }
         let queued = calls.iter().chain(&self.waiting);
         let launches = queued.filter(|(_, call)| call.is_recorded_launch()).count();
-        self.shared.recorder().batch(launches, drains);
+        self.shared.recorder().begin_call_batch(launches, drains);
         let of_probes: HashSet<usize> = calls.iter().flat_map(|(_, call)| call.probed()).collect();
         let mut suspects = Suspects::These(Vec::new());
         let mut refusals = self.shared.budget.refusals();
@@ -359,7 +359,7 @@ impl CardServer {
         self.shared.tuned.store(true, Ordering::Relaxed);
         if self.shared.spec.simulation.tuning == Tuning::Warm {
             // The program runs again after this run, so the candidates need no limit in it.
-            self.shared.budget.open();
+            self.shared.budget.lift_limit();
         }
     }
 
@@ -375,13 +375,13 @@ impl CardServer {
             self.profiler.allocated(&memory, Bytes(size));
             self.shared.tries(size);
         }
-        self.give(memory, size, stream);
+        self.allocate_from_pools(memory, size, stream);
     }
 
     /// Allocates `size` bytes for `memory`. The first time that the card refuses, this notes the failure in
     /// the recording and lifts the card's limit: the recording goes on to the next mark, without a second failure
     /// that only follows from the first.
-    fn give(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
+    fn allocate_from_pools(&mut self, memory: ManagedMemoryHandle, size: u64, stream: StreamId) {
         let spec = &self.shared.spec;
         let is_probe = self.probing.contains(&stream);
         let is_trial = self.profiler.is_running() && !is_probe;
@@ -411,7 +411,7 @@ impl CardServer {
         }
         recorder.recording.failure.get_or_insert(failure);
         drop(recorder);
-        self.shared.budget.open();
+        self.shared.budget.lift_limit();
         // Any size will do, since nothing is ever written to the buffer.
         let _ = self.memory.allocate(memory, size.min(1), stream);
     }
@@ -592,7 +592,7 @@ impl Server for CardServer {
             // burn's tuner is not at work here. The windows that are open are of candidates that panicked, and
             // what the card refused after that, it refused to the step.
             self.profiler.close_all();
-            self.shared.watched(0);
+            self.shared.set_open_windows(0);
             self.fail_if_unwritten(Recorder::is_live);
         }
         self.submit_where_awaited(stream_id);
@@ -675,7 +675,7 @@ impl Server for CardServer {
         self.submit_where_awaited(stream_id);
         self.tunes();
         let token = self.profiler.start();
-        self.shared.watched(self.profiler.open());
+        self.shared.set_open_windows(self.profiler.open_windows());
         Ok(token)
     }
 
@@ -689,7 +689,7 @@ impl Server for CardServer {
         let trial = self
             .profiler
             .stop(token, self.shared.spec.simulation.preference)?;
-        self.shared.watched(self.profiler.open());
+        self.shared.set_open_windows(self.profiler.open_windows());
         let shared = self.shared.clone();
         // The tuner awaits the time only of runs that count, and not of a warm-up run.
         Ok(ProfileDuration::new_device_time(async move {
@@ -702,7 +702,7 @@ impl Server for CardServer {
     fn abandon_profile(&mut self, _stream_id: StreamId, token: ProfilingToken) {
         self.drain_queue();
         self.profiler.abandon(token);
-        self.shared.watched(self.profiler.open());
+        self.shared.set_open_windows(self.profiler.open_windows());
     }
 
     fn allocation_mode(&mut self, mode: MemoryAllocationMode, stream_id: StreamId) {

@@ -10,7 +10,7 @@
 //! 3. a weight was changed or replaced before the repetition began: an optimizer was at work.
 //!
 //! Batches whose gradients the program accumulates count as steps too, after the first update. If no two
-//! steps are equal (batches of different sizes), the counter finds nothing.
+//! steps are equal (batches of different sizes), the detector finds nothing.
 //!
 //! Half of the file are tests: a detector is only as good as the loops on which it was tried.
 
@@ -22,15 +22,15 @@ use crate::Bytes;
 use crate::record::{AllocationMode, BufferId, Event, LaunchId, Recording};
 
 /// How many consecutive launches identify a position within a step: where the same launches recur, the
-/// counter suspects a repetition.
+/// detector suspects a repetition. Chosen.
 const CONTEXT: usize = 16;
 
 /// How many new buffers a step may read, in per cent of its launches: batches that the program put on the
-/// card before the training began.
+/// card before the training began. Chosen.
 const FOREIGN_PERCENT: usize = 5;
 
 /// How many of the bytes made early in a step may outlive the next step, in per cent: losses that the program
-/// keeps.
+/// keeps. Chosen.
 const KEPT_PERCENT: u64 = 1;
 
 /// Finds equal training steps in the recording of a program, which may still grow.
@@ -45,8 +45,8 @@ pub struct StepDetector {
     /// The suspected length of a step in launches, and how many of the last launches repeat at that distance.
     period: Option<usize>,
     repeated: usize,
-    /// The number of launches before which a repetition that is no step is not checked again.
-    patience: usize,
+    /// The number of launches at which a repetition that was no step is checked again.
+    recheck_at: usize,
     hasher: BuildHasherDefault<DefaultHasher>,
     /// By [`BufferId`].
     buffers: Vec<BufferLifetime>,
@@ -82,7 +82,7 @@ enum Weight {
 }
 
 impl StepDetector {
-    /// A counter that looks for `steps` equal steps in a row; for at least two, since only the second shows
+    /// A detector that looks for `steps` equal steps in a row; for at least two, since only the second shows
     /// that the first was a step.
     pub fn new(steps: usize) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl StepDetector {
             contexts: HashMap::new(),
             period: None,
             repeated: 0,
-            patience: 0,
+            recheck_at: 0,
             hasher: Default::default(),
             buffers: Vec::new(),
             mode: None,
@@ -177,11 +177,11 @@ impl StepDetector {
         let period = self.period?;
         let steps = self.wanted * period;
         let count = self.launches.len();
-        if self.repeated < steps - period || count < self.patience {
+        if self.repeated < steps - period || count < self.recheck_at {
             return None;
         }
         if !self.are_steps(recording, period) {
-            self.patience = count + period.div_ceil(4);
+            self.recheck_at = count + period.div_ceil(4);
             return None;
         }
         let first = count - steps;
@@ -210,7 +210,7 @@ impl StepDetector {
             Some(period) if self.repeats(last, period) => self.repeated += 1,
             _ => {
                 self.period = before.map(|before| last - before);
-                self.patience = 0;
+                self.recheck_at = 0;
                 self.repeated = self.period.map_or(0, |period| {
                     let enough = (self.wanted - 1) * period;
                     let back = (period..=last).rev().take(enough);
@@ -301,7 +301,7 @@ mod tests {
         /// Whether the optimizer works in place.
         in_place: bool,
         weights: Vec<BufferId>,
-        samples: Vec<BufferId>,
+        moments: Vec<BufferId>,
     }
 
     impl Made {
@@ -375,8 +375,8 @@ mod tests {
         /// The update of an optimizer with one moment.
         fn update(&mut self, gradients: Vec<BufferId>) {
             for (layer, gradient) in gradients.into_iter().enumerate() {
-                if self.in_place && self.samples.len() == LAYERS {
-                    let (weight, moment) = (self.weights[layer], self.samples[layer]);
+                if self.in_place && self.moments.len() == LAYERS {
+                    let (weight, moment) = (self.weights[layer], self.moments[layer]);
                     self.over(6, &[moment, gradient]);
                     let scaled = self.launch(7, &[moment], 1000);
                     self.over(8, &[weight, scaled]);
@@ -384,7 +384,7 @@ mod tests {
                     self.free(gradient);
                     continue;
                 }
-                let known = self.samples.get(layer).copied();
+                let known = self.moments.get(layer).copied();
                 let mut reads = vec![gradient];
                 reads.extend(known);
                 let moment = self.launch(6, &reads, 1000);
@@ -397,9 +397,9 @@ mod tests {
                 match known {
                     Some(known) => {
                         self.free(known);
-                        self.samples[layer] = moment;
+                        self.moments[layer] = moment;
                     }
-                    None => self.samples.push(moment),
+                    None => self.moments.push(moment),
                 }
             }
         }
@@ -446,13 +446,13 @@ mod tests {
             made.step();
         }
         let whole = made.found(2);
-        let mut counter = StepDetector::new(2);
+        let mut detector = StepDetector::new(2);
         let mut grown = made.recording.clone();
         grown.events.clear();
         let mut found = None;
         for event in &made.recording.events {
             grown.events.push(*event);
-            found = found.or_else(|| counter.look(&grown));
+            found = found.or_else(|| detector.look(&grown));
         }
         assert_eq!(found, whole);
     }

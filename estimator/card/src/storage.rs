@@ -23,7 +23,7 @@ pub struct MemoryBudget {
     refused: Option<Refusals>,
     requests: AtomicU64,
     /// Whether the card refuses nothing any more.
-    opened: AtomicBool,
+    limit_lifted: AtomicBool,
 }
 
 /// Requests for memory that a card refuses although it has room, to test what a program makes of it.
@@ -60,7 +60,7 @@ impl MemoryBudget {
             recent_peak: AtomicU64::new(0),
             refused,
             requests: AtomicU64::new(0),
-            opened: AtomicBool::new(false),
+            limit_lifted: AtomicBool::new(false),
         })
     }
 
@@ -91,13 +91,13 @@ impl MemoryBudget {
     }
 
     /// Makes the memory of the card unlimited from here on, and refuses nothing any more.
-    pub fn open(&self) {
-        self.opened.store(true, Ordering::Relaxed);
-        self.extend(u64::MAX);
+    pub fn lift_limit(&self) {
+        self.limit_lifted.store(true, Ordering::Relaxed);
+        self.set_capacity(u64::MAX);
     }
 
     /// Sets the capacity of the card from here on.
-    pub fn extend(&self, capacity: u64) {
+    pub fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
@@ -105,7 +105,7 @@ impl MemoryBudget {
         let used = self.used.load(Ordering::Relaxed).saturating_add(size);
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let refused = self.refused.is_some_and(|refused| refused.contains(number))
-            && !self.opened.load(Ordering::Relaxed);
+            && !self.limit_lifted.load(Ordering::Relaxed);
         if refused || used > self.capacity() {
             self.wanted.store(used, Ordering::Relaxed);
             self.refusals.fetch_add(1, Ordering::Relaxed);
@@ -120,14 +120,14 @@ impl MemoryBudget {
         Ok(())
     }
 
-    fn give(&self, size: u64) {
+    fn release(&self, size: u64) {
         self.used.fetch_sub(size, Ordering::Relaxed);
     }
 }
 
 /// When a page that the pools return goes back to the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Return {
+pub(crate) enum PageRelease {
     /// With the next flush, as in `cubecl-cuda` 0.11.3, `src/compute/storage/gpu.rs`.
     OnFlush,
     /// At once, as in `cubecl-wgpu` 0.11.3, `src/compute/storage.rs`.
@@ -141,18 +141,18 @@ pub(crate) struct VirtualStorage {
     sizes: HashMap<StorageId, u64>,
     allocated: u64,
     alignment: u64,
-    returns: Return,
+    page_release: PageRelease,
     returned: Vec<StorageId>,
 }
 
 impl VirtualStorage {
-    pub fn new(budget: Arc<MemoryBudget>, alignment: u64, returns: Return) -> Self {
+    pub fn new(budget: Arc<MemoryBudget>, alignment: u64, page_release: PageRelease) -> Self {
         Self {
             budget,
             sizes: HashMap::new(),
             allocated: 0,
             alignment,
-            returns,
+            page_release,
             returned: Vec::new(),
         }
     }
@@ -160,7 +160,7 @@ impl VirtualStorage {
     fn release(&mut self, id: StorageId) {
         if let Some(size) = self.sizes.remove(&id) {
             self.allocated -= size;
-            self.budget.give(size);
+            self.budget.release(size);
         }
     }
 }
@@ -188,9 +188,9 @@ impl ComputeStorage for VirtualStorage {
     }
 
     fn dealloc(&mut self, id: StorageId) {
-        match self.returns {
-            Return::AtOnce => self.release(id),
-            Return::OnFlush => self.returned.push(id),
+        match self.page_release {
+            PageRelease::AtOnce => self.release(id),
+            PageRelease::OnFlush => self.returned.push(id),
         }
     }
 
@@ -207,6 +207,6 @@ impl ComputeStorage for VirtualStorage {
 
 impl Drop for VirtualStorage {
     fn drop(&mut self) {
-        self.budget.give(self.allocated);
+        self.budget.release(self.allocated);
     }
 }

@@ -1,9 +1,24 @@
 //! Undocumented details of burn and CubeCL that this project relies on: log lines, names of kernels and
-//! threads, texts of panics. The compiler does not notice when burn changes one of them;
-//! `tests/tests/upstream.rs` has a test for each, by name.
+//! threads, texts of panics. The compiler does not notice when burn changes one of them.
 //!
-//! The names of kernels that multiply matrices are in `launch_time.rs`, because the counting driver shares
-//! that file and has no dependencies.
+//! `tests/tests/upstream.rs` has a test of each detail in this file, except for these:
+//!
+//! - [`compute_capability`]: the test below is of the form of the text alone.
+//! - [`THROUGHPUT_KERNELS`], [`MEASUREMENTS`] and the text in [`unavailable_feature`]: no test names them.
+//!   [`MEASUREMENTS`] only matters to builds with burn's feature `persistence`.
+//!
+//! More such details stand where they are needed, and have no test there:
+//!
+//! - `launch_time.rs`: names of kernels that multiply matrices, and of throughput probes. The counting driver shares
+//!   that file and has no dependencies.
+//! - `throughput_probes.rs`: names, types and arguments of the kernels that probe a card's throughput.
+//! - `estimator/src/modules.rs`: the prefix of the names of running statistics (`STATISTIC`). The number of buffers
+//!   of ResNet-50 in `tests/tests/simulated_card.rs` depends on it.
+//! - `estimator/src/tensor.rs`: the line before the cause in the text of CubeCL's errors (`cause`).
+//! - `estimator/src/card.rs`: burn's configuration of fusion, as JSON (`configure_burn`).
+//! - `fit-check/src/measure/parent.rs`: texts of errors for want of memory (`NO_MEMORY`).
+//! - `fit-check/src/counting_driver.rs`: folders and an environment variable of CubeCL (`CUDA_ROOTS`, `ENVIRONMENT`).
+//! - `fit-check/src/cargo/run.rs`: the environment variable that chooses burn's device (`BURN_DEVICE`).
 
 /// The target of the log to which CubeCL's tuner writes: `cubecl-runtime` 0.11.3.
 pub const TUNER_LOG: &str = "cubecl::autotune";

@@ -17,12 +17,12 @@ const ALIGNMENT: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct CardMemory {
     total: u64,
-    taken: u64,
-    granularity: u64,
+    overhead: u64,
     /// The address of the next allocation. No address is used twice, so that an access after a free is
     /// noticed.
     next: u64,
-    /// Address and counted bytes of each allocation.
+    /// Address and bytes of each allocation, as they were asked for: the interface's documentation states no rounding
+    /// for `cuMemAlloc`.
     allocations: BTreeMap<u64, u64>,
     used: u64,
 }
@@ -36,8 +36,7 @@ impl CardMemory {
     pub fn new(index: usize, config: &CardConfig) -> Self {
         Self {
             total: config.total_bytes,
-            taken: config.taken_bytes,
-            granularity: config.granularity_bytes.max(1),
+            overhead: config.overhead_bytes,
             next: (index as u64 + 1) * CARD_SPAN,
             allocations: BTreeMap::new(),
             used: 0,
@@ -47,19 +46,17 @@ impl CardMemory {
     /// Allocates `bytes`, which must not be zero, and returns the address. If the card is
     /// full, `extra` says for how many bytes beyond its memory it has room.
     pub fn allocate(&mut self, bytes: u64, extra: impl Fn() -> u64) -> Result<u64, OutOfMemory> {
-        let counted = bytes
-            .checked_next_multiple_of(self.granularity)
-            .filter(|counted| *counted <= self.free() || *counted <= self.room(extra()))
-            .ok_or(OutOfMemory)?;
+        if bytes > self.free() && bytes > self.room(extra()) {
+            return Err(OutOfMemory);
+        }
         let address = self.next;
-        self.next += counted.next_multiple_of(ALIGNMENT);
-        self.allocations.insert(address, counted);
-        self.used += counted;
+        self.next += bytes.next_multiple_of(ALIGNMENT);
+        self.allocations.insert(address, bytes);
+        self.used += bytes;
         Ok(address)
     }
 
-    /// Frees the allocation at `address` and returns the bytes that were counted for it; `None` if there is
-    /// none.
+    /// Frees the allocation at `address` and returns its bytes; `None` if there is none.
     pub fn release(&mut self, address: u64) -> Option<u64> {
         let bytes = self.allocations.remove(&address)?;
         self.used -= bytes;
@@ -79,7 +76,7 @@ impl CardMemory {
     /// Bytes that can still be allocated on a card with so much `extra` memory.
     fn room(&self, extra: u64) -> u64 {
         self.total
-            .saturating_sub(self.taken)
+            .saturating_sub(self.overhead)
             .saturating_add(extra)
             .min(CARD_SPAN - 1)
             .saturating_sub(self.used)
@@ -100,11 +97,10 @@ impl CardMemory {
 mod tests {
     use super::*;
 
-    fn memory(granularity: u64) -> CardMemory {
+    fn memory() -> CardMemory {
         let config = CardConfig {
             total_bytes: 1000,
-            taken_bytes: 100,
-            granularity_bytes: granularity,
+            overhead_bytes: 100,
             ..CardConfig::default()
         };
         CardMemory::new(1, &config)
@@ -112,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_full_card_refuses_and_a_freed_one_does_not() {
-        let mut memory = memory(1);
+        let mut memory = memory();
         let first = memory.allocate(900, || 0).unwrap();
         assert_eq!(CardMemory::card_of(first), Some(1));
         assert_eq!((memory.used(), memory.free()), (900, 0));
@@ -125,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_card_has_extra_room() {
-        let mut memory = memory(1);
+        let mut memory = memory();
         memory.allocate(5000, || u64::MAX).unwrap();
         assert_eq!((memory.used(), memory.free()), (5000, 0));
         assert_eq!(memory.allocate(101, || 4200), Err(OutOfMemory));
@@ -134,11 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn allocations_are_rounded_to_the_granularity() {
-        let mut memory = memory(512);
-        memory.allocate(1, || 0).unwrap();
-        assert_eq!(memory.used(), 512);
-        assert_eq!(memory.allocate(1, || 0), Err(OutOfMemory));
+    fn allocations_are_not_rounded_and_their_addresses_are_aligned() {
+        let mut memory = memory();
+        let first = memory.allocate(1, || 0).unwrap();
+        let second = memory.allocate(1, || 0).unwrap();
+        assert_eq!(memory.used(), 2);
+        assert_eq!(second - first, ALIGNMENT);
         assert_eq!(memory.allocate(u64::MAX, || 0), Err(OutOfMemory));
     }
 }

@@ -9,7 +9,7 @@
 //! multiprocessors 82
 //! shared-memory-per-block 101376
 //! total-bytes 25296896000
-//! taken-bytes 515899392
+//! overhead-bytes 515899392
 //! ```
 //!
 //! Each `card` line begins another card. Unknown keys are errors: the program that carries this driver writes
@@ -56,10 +56,7 @@ pub(crate) struct CardConfig {
     /// Bytes of memory.
     pub total_bytes: u64,
     /// Bytes of it that others occupy: contexts, other processes, a display.
-    pub taken_bytes: u64,
-    /// The driver counts each allocation as the next multiple of these bytes; 1 if the key is absent, since
-    /// the interface's documentation states no rounding for `cuMemAlloc`.
-    pub granularity_bytes: u64,
+    pub overhead_bytes: u64,
 }
 
 impl Config {
@@ -95,7 +92,6 @@ impl Config {
                 "refused" => config.refused = number()?,
                 "card" => config.cards.push(CardConfig {
                     name: value.into(),
-                    granularity_bytes: 1,
                     ..CardConfig::default()
                 }),
                 _ => {
@@ -105,8 +101,7 @@ impl Config {
                         "multiprocessors" => card.multiprocessors = small()?,
                         "shared-memory-per-block" => card.shared_memory_per_block = small()?,
                         "total-bytes" => card.total_bytes = number()?,
-                        "taken-bytes" => card.taken_bytes = number()?,
-                        "granularity-bytes" => card.granularity_bytes = number()?.max(1),
+                        "overhead-bytes" => card.overhead_bytes = number()?,
                         _ => return Err(wrong()),
                     }
                 }
@@ -127,7 +122,7 @@ mod tests {
     fn two_cards_are_read() {
         let text = "journal /tmp/a b\nextra-room /tmp/c\nlaunch-delay-us 5\nfirst-refused 7\nrefused 2\n\ncard One 1\ncompute-capability 86\n\
                     multiprocessors 82\nshared-memory-per-block 101376\ntotal-bytes 100\n\
-                    taken-bytes 10\ncard Two\ngranularity-bytes 512\n";
+                    overhead-bytes 10\ncard Two\ntotal-bytes 200\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(config.journal, Some("/tmp/a b".into()));
         assert_eq!(config.extra_room, Some("/tmp/c".into()));
@@ -135,9 +130,8 @@ mod tests {
         assert_eq!((config.first_refused, config.refused), (7, 2));
         assert_eq!(config.cards.len(), 2);
         assert_eq!(config.cards[0].name, "One 1");
-        assert_eq!(config.cards[0].taken_bytes, 10);
-        assert_eq!(config.cards[0].granularity_bytes, 1);
-        assert_eq!(config.cards[1].granularity_bytes, 512);
+        assert_eq!(config.cards[0].overhead_bytes, 10);
+        assert_eq!(config.cards[1].total_bytes, 200);
     }
 
     #[test]

@@ -10,9 +10,9 @@ use super::layers::LayerOf;
 use crate::Phase;
 use crate::record::{BufferId, Event, LayerId, Recording};
 
-/// The bytes in use from one event on, until the next sample.
+/// The bytes in use from one event on, until the next point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct UsagePoint {
     /// The position of the event in [`Recording::events`].
     pub position: usize,
     /// The bytes in use, by category.
@@ -42,8 +42,8 @@ pub struct PhaseOfStep {
 /// A history has no times: it knows the order of the events, and not how long each took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// One sample for each change.
-    pub samples: Vec<Sample>,
+    /// One point for each change.
+    pub points: Vec<UsagePoint>,
     /// The phases.
     pub phases: Vec<Span<PhaseOfStep>>,
     /// The active layers: consecutive launches of one layer within a phase, with the allocations made for
@@ -59,7 +59,7 @@ impl History {
     /// Computes the history of `recording`.
     pub fn of(recording: &Recording, categories: &Categories, layer_of: &LayerOf) -> Self {
         Self {
-            samples: samples(recording, categories),
+            points: points(recording, categories),
             phases: phases(recording),
             layers: layers(recording, layer_of),
             end: recording.events.len(),
@@ -85,29 +85,33 @@ impl History {
         start..self.end
     }
 
-    /// The samples of `events`, after one with the bytes in use at their beginning. If there are more than
-    /// `parts`, this divides `events` into `parts` equal ranges and keeps only a few samples of each: those
+    /// The points of `events`, after one with the bytes in use at their beginning. If there are more than
+    /// `parts`, this divides `events` into `parts` equal ranges and keeps only a few points of each: those
     /// with the fewest and the most bytes in use, with the most bytes of each category, and the last. So no
     /// peak is lost, and each range begins with the right values.
-    pub fn downsample(&self, events: Range<usize>, parts: usize) -> Vec<Sample> {
-        let after = |position: usize| self.samples.partition_point(|m| m.position <= position);
+    pub fn downsample(&self, events: Range<usize>, parts: usize) -> Vec<UsagePoint> {
+        let after = |position: usize| {
+            let points = &self.points;
+            points.partition_point(|point| point.position <= position)
+        };
         let before = match after(events.start) {
             0 => Breakdown::default(),
-            next => self.samples[next - 1].in_use,
+            next => self.points[next - 1].in_use,
         };
-        let mut kept = vec![Sample {
+        let mut kept = vec![UsagePoint {
             position: events.start,
             in_use: before,
         }];
-        let mut within = &self.samples[after(events.start)..];
-        within = &within[..within.partition_point(|sample| sample.position < events.end)];
+        let mut within = &self.points[after(events.start)..];
+        within = &within[..within.partition_point(|point| point.position < events.end)];
         if within.len() <= parts {
             kept.extend(within);
             return kept;
         }
         for part in 1..=parts {
             let end = events.start + events.len() * part / parts;
-            let (now, later) = within.split_at(within.partition_point(|m| m.position < end));
+            let (now, later) =
+                within.split_at(within.partition_point(|point| point.position < end));
             kept.extend(extremes(now).into_iter().map(|index| now[index]));
             within = later;
         }
@@ -115,12 +119,13 @@ impl History {
     }
 }
 
-/// The indices of those `samples` that are extremes or the last, in order; of equal samples, the first.
-fn extremes(samples: &[Sample]) -> Vec<usize> {
-    let all = || samples.iter().enumerate().rev();
-    let least = all().min_by_key(|(index, sample)| (sample.in_use.total(), *index));
-    let most = all().max_by_key(|(_, sample)| sample.in_use.total());
-    let of_each = Category::iter().map(|category| all().max_by_key(|(_, m)| m.in_use[category]));
+/// The indices of those `points` that are extremes or the last, in order; of equal points, the first.
+fn extremes(points: &[UsagePoint]) -> Vec<usize> {
+    let all = || points.iter().enumerate().rev();
+    let least = all().min_by_key(|(index, point)| (point.in_use.total(), *index));
+    let most = all().max_by_key(|(_, point)| point.in_use.total());
+    let of_each =
+        Category::iter().map(|category| all().max_by_key(|(_, point)| point.in_use[category]));
     let found = [least, most, all().next()].into_iter().chain(of_each);
     let mut indices: Vec<_> = found.flatten().map(|(index, _)| index).collect();
     indices.sort_unstable();
@@ -128,10 +133,10 @@ fn extremes(samples: &[Sample]) -> Vec<usize> {
     indices
 }
 
-fn samples(recording: &Recording, categories: &Categories) -> Vec<Sample> {
+fn points(recording: &Recording, categories: &Categories) -> Vec<UsagePoint> {
     let mut live: HashMap<BufferId, Category> = HashMap::new();
     let mut in_use = Breakdown::default();
-    let mut samples = Vec::new();
+    let mut points = Vec::new();
     for (position, event) in recording.events.iter().enumerate() {
         let before = in_use;
         match event {
@@ -157,10 +162,10 @@ fn samples(recording: &Recording, categories: &Categories) -> Vec<Sample> {
             _ => {}
         }
         if in_use != before {
-            samples.push(Sample { position, in_use });
+            points.push(UsagePoint { position, in_use });
         }
     }
-    samples
+    points
 }
 
 fn phases(recording: &Recording) -> Vec<Span<PhaseOfStep>> {

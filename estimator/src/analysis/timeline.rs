@@ -15,7 +15,7 @@ pub struct Timeline {
 
 /// The moment with the most bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
+pub struct PeakPosition {
     /// The position of the event.
     pub position: usize,
     /// The bytes in use.
@@ -64,12 +64,12 @@ impl Timeline {
     }
 
     /// The first moment with the most bytes in use; `None` if the recording is empty.
-    pub fn peak(&self, recording: &Recording) -> Option<Peak> {
-        let samples = self.live.iter().copied().enumerate();
+    pub fn peak(&self, recording: &Recording) -> Option<PeakPosition> {
+        let points = self.live.iter().copied().enumerate();
         // `max_by_key` would take the last of equals.
-        let (position, live) = samples.rev().max_by_key(|(_, live)| *live)?;
+        let (position, live) = points.rev().max_by_key(|(_, live)| *live)?;
         let mark = recording.marks_before(position);
-        Some(Peak {
+        Some(PeakPosition {
             position,
             live,
             mark: mark.min(recording.marks.len().saturating_sub(1)),

@@ -38,22 +38,28 @@ pub trait BatchObserver: Sync {
     fn begins(&self, job: usize, device: usize);
 
     /// The largest batch of `job` on `device` was `found`.
-    fn found(&self, job: usize, device: usize, found: &Found);
+    fn found(&self, job: usize, device: usize, found: &CellResult);
 }
 
-/// The largest batch of a job on a device, and how it was found.
-pub type Found = (Result<LargestFit, Error>, Method);
+/// The largest batch of one job on one device: a cell of the table that [`largest_fits`] fills.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellResult {
+    /// The largest batch; or why there is none to find.
+    pub fit: Result<LargestFit, Error>,
+    /// How it was found.
+    pub method: Method,
+}
 
-/// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited: job by job,
-/// device by device. The runs themselves ([`LargestFit::at_max`]) are not kept, and a job is dropped once its
-/// answers are found.
+/// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited. The result is indexed
+/// `[job][device]`, in the order of the arguments: a row for each job, and in it a cell for each device. The runs
+/// themselves ([`LargestFit::at_max`]) are not kept, and a job is dropped once its answers are found.
 ///
 /// Each core works on another job, or on another device if there are fewer jobs than cores.
 pub fn largest_fits<P, J>(
     jobs: J,
     devices: &[DeviceSpec],
     observer: &impl BatchObserver,
-) -> Vec<Vec<Found>>
+) -> Vec<Vec<CellResult>>
 where
     P: Program + Sync,
     J: IntoIterator<Item = P, IntoIter: ExactSizeIterator + Send>,
@@ -72,7 +78,11 @@ where
         parallel_map(&groups, |group| {
             row.begins(&group.first);
             let fit = group.calibration().first.clone();
-            row.found(&group.first, &(fit, Method::Simulation));
+            let found = CellResult {
+                fit,
+                method: Method::Simulation,
+            };
+            row.found(&group.first, &found);
         });
         // Of each group, the devices with the most memory come first: see `Group::with`.
         let others = groups.iter().flat_map(|group| {
@@ -95,7 +105,7 @@ struct Row<'a, O> {
     /// The number of the job.
     job: usize,
     observer: &'a O,
-    answers: Mutex<Vec<(usize, Found)>>,
+    answers: Mutex<Vec<(usize, CellResult)>>,
 }
 
 impl<O: BatchObserver> Row<'_, O> {
@@ -105,7 +115,7 @@ impl<O: BatchObserver> Row<'_, O> {
         }
     }
 
-    fn found(&self, columns: &Identical, found: &Found) {
+    fn found(&self, columns: &Identical, found: &CellResult) {
         let mut answers = self.answers.lock().expect("no answer is half done");
         for column in columns {
             self.observer.found(self.job, *column, found);
@@ -114,7 +124,7 @@ impl<O: BatchObserver> Row<'_, O> {
     }
 
     /// The answers in the order of the devices.
-    fn into_answers(self) -> Vec<Found> {
+    fn into_answers(self) -> Vec<CellResult> {
         let mut answers = self.answers.into_inner().expect("no answer is half done");
         answers.sort_by_key(|(column, _)| *column);
         answers.into_iter().map(|(_, found)| found).collect()
@@ -228,14 +238,17 @@ impl<'a, P: Program> Group<'a, P> {
 
     /// Finds the largest batch on a device of `columns`, one of `others`: by replay if `validation` allows
     /// that, else by running the step, which adds to `validation`.
-    fn find(&self, columns: &Identical, validation: &mut Validation) -> Found {
+    fn find(&self, columns: &Identical, validation: &mut Validation) -> CellResult {
         let program = self.job.program;
         let device = self.device(columns);
         let proposer = &self.calibration().proposer;
         let Some(predictor) = proposer.predictor() else {
-            let mut found = largest_fit(program, proposer, device);
-            take_run(&mut found);
-            return (found, Method::Simulation);
+            let mut fit = largest_fit(program, proposer, device);
+            take_run(&mut fit);
+            return CellResult {
+                fit,
+                method: Method::Simulation,
+            };
         };
         let predicted = predictor.predicted(device, validation.share);
         let predicted = predictor.with_each_lag(predicted, device);
@@ -249,15 +262,21 @@ impl<'a, P: Program> Group<'a, P> {
                     next: predicted.next,
                     refused,
                 };
-                (Ok(fit), Method::Replay)
+                CellResult {
+                    fit: Ok(fit),
+                    method: Method::Replay,
+                }
             }
             None => {
                 let program = Remembering::new(program);
-                let mut found = fit_near(&program, proposer, predicted.batch, device);
-                if let Some((batch, recording)) = take_run(&mut found) {
+                let mut fit = fit_near(&program, proposer, predicted.batch, device);
+                if let Some((batch, recording)) = take_run(&mut fit) {
                     validation.add(predictor.scaling(), batch, &recording, device);
                 }
-                (found, Method::Simulation)
+                CellResult {
+                    fit,
+                    method: Method::Simulation,
+                }
             }
         }
     }

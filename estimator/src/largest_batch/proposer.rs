@@ -205,7 +205,8 @@ impl Line {
         }
     }
 
-    /// A batch somewhat below the largest on a device like `spec`: the pools take the rest.
+    /// A batch somewhat below the largest on a device like `spec`: 1/32 of it is left to the pools. Chosen: a proposal
+    /// changes no answer.
     fn batch(&self, spec: &DeviceSpec) -> u64 {
         let room = spec.available().unwrap_or_default();
         let room = room.saturating_sub(self.least);

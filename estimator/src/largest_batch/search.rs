@@ -47,7 +47,7 @@ fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> O
 }
 
 /// How many larger batches the predictor tries at most: before a search, and after the search has found a
-/// batch that fits while the next does not. Mostly there are no more than that.
+/// batch that fits while the next does not. Chosen: mostly there are no more than that.
 pub(super) const MAX_PROBES: u64 = 8;
 
 /// Evenly spaced numbers from `low` on and below `high`, the largest first; no more than `most` of them.

@@ -7,7 +7,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Distribution, Int, Tensor};
-use model_zoo::{Error, Input, Job, Model, Observer, OptimizerKind, Recipe, supervised};
+use model_zoo::{Defaults, Error, Input, Job, Model, Observer, OptimizerKind, supervised};
 
 const SIDE: usize = 32;
 const PATCH: usize = 4;
@@ -106,8 +106,8 @@ impl Model for Mixer {
         "mixer"
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 classes: Some(10),
                 ..Input::default()

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use cubecl_server::config::cache::CacheConfig;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
-use simulated_card::{CardState, Outcome, RunConfig, RunReport, StepDetector};
+use simulated_card::{CardState, RunConfig, RunReport, StepDetector, StopReason};
 
 use crate::HipRuntime;
 use crate::shim::{AmdDevice, Cards, install};
 
 /// How often the watcher reads the recording. A step of the smallest network takes longer.
-const LOOKS: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long the card may take for calls that the program queued before it ended.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -81,16 +81,16 @@ pub fn begin() {
 }
 
 /// Sets the user's own configuration of CubeCL, with two changes. What CubeCL keeps between processes goes into the
-/// folder of this run, because the card does not exist and the folder does not outlive the run. And a kernel is timed with burn's fewest samples, as in `estimator/src/card.rs`, since it always
-/// takes the same time.
+/// folder of this run, because the card does not exist and the folder does not outlive the run. And a kernel is timed
+/// with the fewest samples that the configuration allows, as in `estimator/src/card.rs`, since it always takes the same
+/// time.
 fn configure(run_config: &RunConfig) {
     let mut config = CubeClRuntimeConfig::from_current_dir();
     config.autotune.disable_cache = true;
     if let Some(folder) = run_config.run_report.parent() {
         config.environment.path = CacheConfig::Directory(folder.to_path_buf());
     }
-    config.autotune.bench.min_samples = 3;
-    config.autotune.bench.max_samples = 3;
+    config.autotune.bench.max_samples = config.autotune.bench.min_samples;
     CubeClRuntimeConfig::try_set(config);
 }
 
@@ -98,20 +98,20 @@ fn configure(run_config: &RunConfig) {
 /// it can be asked to stop.
 fn watch(run: &Run) {
     let until = Instant::now() + Duration::from_secs(run.run_config.seconds);
-    let mut counter = StepDetector::new(run.run_config.steps);
+    let mut detector = StepDetector::new(run.run_config.steps);
     loop {
-        std::thread::sleep(LOOKS);
-        let steps = counter.look(&run.card.recorder().recording);
+        std::thread::sleep(POLL_INTERVAL);
+        let steps = detector.look(&run.card.recorder().recording);
         match steps {
-            Some(steps) => run.end(Outcome::Steps, steps),
-            None if Instant::now() > until => run.end(Outcome::Time, Vec::new()),
+            Some(steps) => run.end(StopReason::Steps, steps),
+            None if Instant::now() > until => run.end(StopReason::Time, Vec::new()),
             None => {}
         }
     }
 }
 
 impl Run {
-    fn end(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) {
+    fn end(&self, ending: StopReason, steps: Vec<std::ops::Range<usize>>) {
         if self.write_report(ending, steps) {
             _exit(0);
         }
@@ -121,7 +121,7 @@ impl Run {
 
     /// Writes the report, unless that was done before. If it cannot be written, the parent process finds an
     /// empty one.
-    fn write_report(&self, ending: Outcome, steps: Vec<std::ops::Range<usize>>) -> bool {
+    fn write_report(&self, ending: StopReason, steps: Vec<std::ops::Range<usize>>) -> bool {
         if self.over.swap(true, Ordering::SeqCst) {
             return false;
         }
@@ -163,5 +163,5 @@ extern "C" fn at_end() {
         let _ = done.send(());
     });
     let _ = wait.recv_timeout(LAST_CALLS);
-    run.write_report(Outcome::Program, Vec::new());
+    run.write_report(StopReason::Program, Vec::new());
 }

@@ -13,12 +13,12 @@ use crate::cli::Output;
 pub enum Cargo {
     /// Memory of your own burn program: its training steps, run on a simulated card
     #[command(name = "fit-check", version)]
-    FitCheck(Box<Program>),
+    FitCheck(Box<CargoOptions>),
 }
 
 /// A program, the card that it runs on, and when to stop it.
 #[derive(Debug, Args)]
-pub struct Program {
+pub struct CargoOptions {
     /// The program to run [default: the only one, or the package's default-run]
     #[arg(long, value_name = "NAME", conflicts_with = "example")]
     pub bin: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use estimator::{Outcome, Runtime};
+use estimator::{Runtime, StopReason};
 
 use super::report::{HeldBuffers, ProgramReport};
 use crate::job_info::Burn;
@@ -24,7 +24,7 @@ impl ProgramReport {
             Figure::new(
                 "reserved",
                 peak.reserved_bytes,
-                "held by burn's pools where there is room",
+                "reserved by burn's pools on a card with unlimited memory",
             ),
             Figure::new("live", peak.live_bytes, format!("in use at the peak{at}")),
         ];
@@ -65,7 +65,7 @@ impl ProgramReport {
                 steps.count,
                 grouped(steps.launches as u64)
             ),
-            (None, Outcome::Time) => {
+            (None, StopReason::Time) => {
                 format!("stopped by --timeout after {launches} launches; {unequal}")
             }
             (None, _) => {

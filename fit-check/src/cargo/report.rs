@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
 use estimator::record::{Event, Recording};
-use estimator::{Bytes, DeviceSpec, Outcome, RunReport, Runtime, Simulated, kernel_name, replay};
+use estimator::{
+    Bytes, DeviceSpec, RunReport, Runtime, Simulated, StopReason, kernel_name, replay,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -25,7 +27,7 @@ pub struct ProgramReport {
     /// Simulated runtime.
     pub runtime: Runtime,
     /// Why the recording ended.
-    pub ending: Outcome,
+    pub ending: StopReason,
     /// The number of kernel launches.
     pub launches: usize,
     /// The equal steps at the end of the recording; none if there were not as many in a row as `--steps` asks for.

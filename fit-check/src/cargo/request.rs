@@ -7,7 +7,7 @@ use std::time::Duration;
 use estimator::{DeviceSpec, Runtime, Tuning};
 use strum::VariantNames;
 
-use super::cli::Program;
+use super::cli::CargoOptions;
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
 use crate::values;
@@ -65,7 +65,7 @@ impl ProgramRequest {
     /// # Errors
     ///
     /// A value is invalid; the error has a hint.
-    pub fn new(raw: Program) -> Result<Self, UserError> {
+    pub fn new(raw: CargoOptions) -> Result<Self, UserError> {
         let runtime = values::choice("--runtime", &raw.runtime, Runtime::VARIANTS)?;
         // A program's first steps tune what they meet.
         let cards = resolve::cards(&raw.gpu, raw.memory.as_deref(), runtime, Tuning::Cold)?;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use estimator::{Outcome, RunConfig, RunReport};
+use estimator::{RunConfig, RunReport, StopReason};
 use wait_timeout::ChildExt;
 
 use super::request::ProgramRequest;
@@ -82,13 +82,13 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     };
     let enough = run_report
         .as_ref()
-        .is_some_and(|run_report| run_report.ending != Outcome::Program);
+        .is_some_and(|run_report| run_report.ending != StopReason::Program);
     let error = match (status, run_report) {
         (Some(status), _) if !status.success() && !enough => failed(status),
         (_, Some(run_report)) if !run_report.recording.buffers.is_empty() => return Ok(run_report),
         (status, None) if used => unreported(status.is_none(), timeout),
         (status, run_report) => {
-            let time = run_report.is_some_and(|run_report| run_report.ending == Outcome::Time);
+            let time = run_report.is_some_and(|run_report| run_report.ending == StopReason::Time);
             unused(time || status.is_none(), timeout)
         }
     };

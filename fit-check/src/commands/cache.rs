@@ -58,7 +58,7 @@ impl Report for CacheReport {
                 format!("no answers are kept: {} is empty", cache::FOLDER)
             }
             (None, _) => "no answers are kept: this system names no folder for them".into(),
-            (Some(folder), true) => format!("{answers} ({kib} KiB) taken away from {folder}"),
+            (Some(folder), true) => format!("{answers} ({kib} KiB) deleted from {folder}"),
             (Some(folder), false) => format!("{answers} ({kib} KiB) in {folder}"),
         }
     }

@@ -5,6 +5,7 @@ use estimator::{
     Choice, DeviceSpec, Estimate, KernelPreference, Program, Simulated, may_run_out, verdict,
 };
 use model_zoo::Model;
+use serde::Serialize;
 
 use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Goal, advise};
@@ -42,21 +43,50 @@ pub fn answer<M: Model + Sync>(
         true => Cache::none(),
         false => Cache::about(&request.model, &raw.caching),
     };
-    let question = Question::new(
-        format!(
-            "estimate layers {} kernels {} advise {:?} every run {}",
-            raw.layers, raw.kernels, raw.advise, raw.every_run
-        ),
-        request,
-    );
+    let options = Options::new(raw);
+    let question = Question::new("estimate", options, request);
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
-    let answer = simulate(raw, request)?;
+    let answer = simulate(options, request, &raw.plots, &raw.output)?;
     let status = answer.status;
     cache.keep(&question, answer);
     Ok(status)
+}
+
+/// The options that change the answer about a job. The key of the cache has all of them.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Options {
+    layers: bool,
+    kernels: bool,
+    every_run: bool,
+    advise: Advise,
+}
+
+impl Options {
+    /// The options of `raw`.
+    fn new(raw: &cli::Estimate) -> Self {
+        // Every option has a name here, so that a new one is not forgotten in the key.
+        let cli::Estimate {
+            job: _,
+            batch: _,
+            tokens: _,
+            layers,
+            kernels,
+            plots: _,
+            every_run,
+            advise,
+            caching: _,
+            output: _,
+        } = *raw;
+        Self {
+            layers,
+            kernels,
+            every_run,
+            advise,
+        }
+    }
 }
 
 /// Refuses options that do not go together, before anything is simulated.
@@ -74,30 +104,93 @@ fn check<M: Model>(raw: &cli::Estimate, request: &ResolvedRequest<M>) -> anyhow:
     if raw.kernels && !cfg!(feature = "autotune") {
         return Err(
             UserError::new("this fit-check is built without burn's autotune")
-                .hint("leave --kernels out: nothing is chosen between")
+                .hint("leave --kernels out: without autotune burn has one kernel per operation")
                 .into(),
         );
     }
     Ok(())
 }
 
-/// Answers `request` by simulation. Writes the answer, and then the plots that `raw` asks for: if one of them cannot be
-/// written, the answer is there.
+/// Answers `request` by simulation. Writes the answer, and then the plots that `plots` asks for: if one of them cannot
+/// be written, the answer is there.
 fn simulate<M: Model + Sync>(
-    raw: &cli::Estimate,
+    options: Options,
     request: &ResolvedRequest<M>,
+    plots: &cli::PlotFiles,
+    output: &cli::Output,
 ) -> anyhow::Result<Answer> {
-    if raw.kernels {
-        estimator::listen();
-    }
-    let layers_unfused = raw.layers && cfg!(feature = "fusion");
-    let advises = raw.advise == Advise::Always;
-    let runs_per_card = if raw.every_run { 2 } else { 1 };
+    let advises = options.advise == Advise::Always;
+    let runs_per_card = if options.every_run { 2 } else { 1 };
     let steps = 1
         + runs_per_card * request.cards.len() as u64
-        + u64::from(layers_unfused)
+        + u64::from(layers_unfused(options))
         + u64::from(advises);
-    let progress = Progress::new(raw.output.quiet, steps);
+    let progress = Progress::new(output.quiet, steps);
+    let SimulatedReport {
+        mut report,
+        simulated,
+        layers,
+    } = simulate_report(options, request, &progress)?;
+    let mut unadvised = None;
+    if advises {
+        let refused = report.verdicts().iter().position(|verdict| !verdict.fits);
+        let card = &request.cards[refused.unwrap_or(0)];
+        progress.at("trying what would make it fit");
+        render(&report, options.layers).write_if_interrupted(output)?;
+        let advice = advise(request, card, &layers, Goal::Batch);
+        interrupt::disarm();
+        match advice {
+            Ok(advice) => report.advice = Some(advice),
+            Err(error) => unadvised = Some(card.error(error).about("no advice")),
+        }
+    }
+    progress.done();
+    let answer = Answer {
+        rendered: render(&report, options.layers),
+        status: if report.fits() { FITS } else { DOES_NOT_FIT },
+    };
+    let written = answer.rendered.write(output);
+    if plots.any() {
+        let published = request.origin.published.as_deref();
+        plots.write(&Plot::new(&report, published, &simulated))?;
+    }
+    written?;
+    match unadvised {
+        Some(error) => Err(error.into()),
+        None => Ok(answer),
+    }
+}
+
+/// Whether the table of layers needs a run of its own: a fused kernel computes several layers at once, so tensors
+/// between them belong to no layer.
+fn layers_unfused(options: Options) -> bool {
+    options.layers && cfg!(feature = "fusion")
+}
+
+/// An answer without advice, and what advice and plots need.
+struct SimulatedReport {
+    report: EstimateReport,
+    simulated: Simulated,
+    /// The paths of the layers with parameters, in the order of first use.
+    layers: Vec<String>,
+}
+
+/// Simulates `request` on an unlimited card and on its own cards.
+fn simulate_report<M: Model + Sync>(
+    options: Options,
+    request: &ResolvedRequest<M>,
+    progress: &Progress,
+) -> anyhow::Result<SimulatedReport> {
+    let layers_unfused = layers_unfused(options);
+    let Options {
+        layers: _,
+        kernels,
+        every_run,
+        advise,
+    } = options;
+    if kernels {
+        estimator::listen();
+    }
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
@@ -113,61 +206,38 @@ fn simulate<M: Model + Sync>(
         .simulate_unlimited(batch, &device)
         .map_err(on_first)?;
     let mut estimate = simulated.estimate()?;
-    let range = match raw.kernels {
+    let range = match kernels {
         true => Some(range(&program, batch, &device)?),
         false => None,
     };
-    let verdicts = verdicts(raw, request, &program, (&simulated, &estimate), &progress)?;
-    let refused = verdicts.iter().position(|verdict| !verdict.fits);
-    let trained = advice::trained(&estimate);
+    let first = (&simulated, &estimate);
+    let verdicts = verdicts(every_run, request, &program, first, progress)?;
+    let refused = verdicts.iter().any(|verdict| !verdict.fits);
+    let layers = advice::layers_with_parameters(&estimate);
     if layers_unfused {
         progress.at("training it without fusion, for the layers");
-        // A fused kernel computes several layers at once, so tensors between them belong to no layer.
         let unfused = program.simulate_unlimited(batch, &device.unfused())?;
         estimate.layers = unfused.estimate()?.layers;
     }
-    let mut report = EstimateReport {
+    let report = EstimateReport {
         layers_unfused,
-        offers_advice: refused.is_some() && raw.advise == Advise::Auto,
+        offers_advice: refused && advise == Advise::Auto,
         advice: None,
         range,
-        kernels: raw.kernels.then(|| largest(&simulated.choices)),
+        kernels: kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
-    let mut unadvised = None;
-    if advises {
-        let card = &request.cards[refused.unwrap_or(0)];
-        progress.at("trying what would make it fit");
-        render(&report, raw.layers).write_if_interrupted(&raw.output)?;
-        let advice = advise(request, card, &trained, Goal::Batch);
-        interrupt::disarm();
-        match advice {
-            Ok(advice) => report.advice = Some(advice),
-            Err(error) => unadvised = Some(card.error(error).about("no advice")),
-        }
-    }
-    progress.done();
-    let answer = Answer {
-        rendered: render(&report, raw.layers),
-        status: if report.fits() { FITS } else { DOES_NOT_FIT },
-    };
-    let written = answer.rendered.write(&raw.output);
-    if raw.plots.any() {
-        let published = request.origin.published.as_deref();
-        raw.plots
-            .write(&Plot::new(&report, published, &simulated))?;
-    }
-    written?;
-    match unadvised {
-        Some(error) => Err(error.into()),
-        None => Ok(answer),
-    }
+    Ok(SimulatedReport {
+        report,
+        simulated,
+        layers,
+    })
 }
 
 /// Whether the step fits on each of the cards of `request`; `first` is the run on the first of them without its limit,
 /// with its estimate.
 fn verdicts<M: Model + Sync>(
-    raw: &cli::Estimate,
+    every_run: bool,
     request: &ResolvedRequest<M>,
     program: &impl Program,
     first: (&Simulated, &Estimate),
@@ -198,7 +268,7 @@ fn verdicts<M: Model + Sync>(
         let found = verdict(program, batch, &card.device, estimate);
         let found = found.map_err(|error| card.error(error))?;
         let mut verdict = Verdict::new(card, &found);
-        if raw.every_run && verdict.fits {
+        if every_run && verdict.fits {
             progress.at(&format!("trying other runs on {name}"));
             let runs_out = may_run_out(program, batch, &card.device);
             verdict.every_run_fits = Some(!runs_out.map_err(|error| card.error(error))?);
@@ -252,7 +322,7 @@ fn lower_bound(
 ) -> anyhow::Result<u8> {
     let advises = raw.advise == Advise::Always;
     for (asked, what) in [
-        (raw.plots.any(), "a picture"),
+        (raw.plots.any(), "a plot"),
         (raw.layers, "--layers"),
         (raw.kernels, "--kernels"),
         (raw.every_run, "--every-run"),

@@ -13,18 +13,12 @@ use crate::output;
 use crate::progress::Progress;
 use crate::report::GpuReport;
 use crate::resolve::{self, Batch};
-use crate::user_error::UserError;
 use crate::values;
 
 /// Runs the command.
 pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
     if let Some(model) = &raw.fits {
         return fits(raw, model);
-    }
-    if raw.batch.is_some() || raw.tokens.is_some() {
-        return Err(UserError::new("a batch is nothing that a card has")
-            .hint("add --fits MODEL to see the cards on which its training step fits")
-            .into());
     }
     let cards: Vec<GpuReport> = match &raw.card {
         Some(name) => vec![GpuReport::from(Gpu::find(name)?)],
@@ -40,7 +34,7 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let (model, origin) = model_source::find(name)?;
     need_network(&model, &origin, "gpus --fits")?;
     let batch = Batch::typed(&raw.batch, &raw.tokens);
-    let job = resolve::training_job(&model, &raw.step, batch)?;
+    let job = resolve::job(&model, &raw.step, batch)?;
     let weights = model_source::compare(&model, &origin, &job)?;
     let runtime = values::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
     output::check(&raw.output)?;

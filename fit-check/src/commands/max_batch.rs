@@ -1,10 +1,11 @@
 //! Largest batch per card.
 
-use estimator::{Proposer, largest_batch, largest_in_every_run};
+use estimator::{LargestBatch, Proposer, largest_batch, largest_in_every_run};
 use model_zoo::Model;
+use serde::Serialize;
 
 use super::{DOES_NOT_FIT, FITS};
-use crate::advice::{self, Goal, advise};
+use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::interrupt;
@@ -34,21 +35,103 @@ pub fn answer<M: Model + Sync>(
     }
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
-    let question = Question::new(
-        format!(
-            "max-batch advise {:?} every run {}",
-            raw.advise, raw.every_run
-        ),
-        request,
-    );
+    let options = Options::new(raw);
+    let question = Question::new("max-batch", options, request);
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
-    let searches = if raw.every_run { 2 } else { 1 };
-    let advises = raw.advise == Advise::Always;
+    let answer = simulate(options, request, &raw.output)?;
+    let status = answer.status;
+    cache.keep(&question, answer);
+    Ok(status)
+}
+
+/// The options that change the answer about a job. The key of the cache has all of them.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Options {
+    advise: Advise,
+    every_run: bool,
+}
+
+impl Options {
+    /// The options of `raw`.
+    fn new(raw: &cli::MaxBatch) -> Self {
+        // Every option has a name here, so that a new one is not forgotten in the key.
+        let cli::MaxBatch {
+            job: _,
+            advise,
+            every_run,
+            caching: _,
+            output: _,
+        } = *raw;
+        Self { advise, every_run }
+    }
+}
+
+/// Answers `request` by simulation, and writes the answer.
+fn simulate<M: Model + Sync>(
+    options: Options,
+    request: &ResolvedRequest<M>,
+    output: &cli::Output,
+) -> anyhow::Result<Answer> {
+    let Options { advise, every_run } = options;
+    let searches = if every_run { 2 } else { 1 };
+    let advises = advise == Advise::Always;
     let steps = 1 + searches * request.cards.len() as u64 + u64::from(advises);
-    let progress = Progress::new(raw.output.quiet, steps);
+    let progress = Progress::new(output.quiet, steps);
+    let found = largest_batches(every_run, request, &progress)?;
+    let tokens = request.job.input.tokens();
+    let cards: Vec<_> = request
+        .cards
+        .iter()
+        .zip(&found)
+        .map(|(card, found)| CardBatch::new(card, &found.largest, found.every_run, tokens))
+        .collect();
+    // The first card on which not one sample fits, else the first card.
+    let empty = cards.iter().position(|card| card.max_batch == 0);
+    let mut report = MaxBatchReport {
+        asked: JobInfo::new(request, None),
+        offers_advice: advise == Advise::Auto && empty.is_some(),
+        advice: None,
+        cards,
+    };
+    if advises {
+        progress.at("trying what would let more samples fit");
+        Rendered::report(&report).write_if_interrupted(output)?;
+        let card = &request.cards[empty.unwrap_or(0)];
+        let layers = advice::layers_with_parameters(&found[0].largest.next.estimate);
+        let advice = advice::advise(request, card, &layers, Goal::Most);
+        interrupt::disarm();
+        match advice {
+            Ok(advice) => report.advice = Some(advice),
+            Err(error) => {
+                progress.done();
+                Rendered::report(&report).write(output)?;
+                return Err(card.error(error).about("no advice").into());
+            }
+        }
+    }
+    progress.done();
+    let rendered = Rendered::report(&report);
+    rendered.write(output)?;
+    let fits = report.cards.iter().all(|card| card.max_batch > 0);
+    let status = if fits { FITS } else { DOES_NOT_FIT };
+    Ok(Answer { rendered, status })
+}
+
+/// The largest batch on a card, and the largest that fits in every run if that was asked for.
+struct Found {
+    largest: LargestBatch,
+    every_run: Option<u64>,
+}
+
+/// Finds the largest batch of `request` on each of its cards.
+fn largest_batches<M: Model + Sync>(
+    every_run: bool,
+    request: &ResolvedRequest<M>,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Found>> {
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
@@ -58,54 +141,22 @@ pub fn answer<M: Model + Sync>(
     let most = most.expect("a card was named");
     let learnt = Proposer::learn(&program, &most.device);
     let proposer = learnt.map_err(|error| most.error(error))?;
-    let mut cards = Vec::with_capacity(request.cards.len());
-    let mut layers = Vec::new();
+    let mut found = Vec::with_capacity(request.cards.len());
     for card in &request.cards {
         let name = GpuName::new(card).name;
         progress.at(&format!("filling {name}"));
-        let found = largest_batch(&program, &proposer, &card.device);
-        let found = found.map_err(|error| card.error(error))?;
-        let every_run = match raw.every_run {
+        let largest = largest_batch(&program, &proposer, &card.device);
+        let largest = largest.map_err(|error| card.error(error))?;
+        let every_run = match every_run {
             true => {
-                let batch = found.batch;
+                let batch = largest.batch;
                 progress.at(&format!("trying other runs of batch {batch} on {name}"));
                 let found = largest_in_every_run(&program, batch, &card.device);
                 Some(found.map_err(|error| card.error(error))?)
             }
             false => None,
         };
-        let tokens = request.job.input.tokens();
-        cards.push(CardBatch::new(card, &found, every_run, tokens));
-        layers = advice::trained(&found.next.estimate);
+        found.push(Found { largest, every_run });
     }
-    // The first card on which not one sample fits, else the first card.
-    let empty = cards.iter().position(|card| card.max_batch == 0);
-    let mut report = MaxBatchReport {
-        asked: JobInfo::new(request, None),
-        offers_advice: raw.advise == Advise::Auto && empty.is_some(),
-        advice: None,
-        cards,
-    };
-    if advises {
-        progress.at("trying what would let more samples fit");
-        Rendered::report(&report).write_if_interrupted(&raw.output)?;
-        let card = &request.cards[empty.unwrap_or(0)];
-        let advice = advise(request, card, &layers, Goal::Most);
-        interrupt::disarm();
-        match advice {
-            Ok(advice) => report.advice = Some(advice),
-            Err(error) => {
-                progress.done();
-                Rendered::report(&report).write(&raw.output)?;
-                return Err(card.error(error).about("no advice").into());
-            }
-        }
-    }
-    progress.done();
-    let rendered = Rendered::report(&report);
-    rendered.write(&raw.output)?;
-    let fits = report.cards.iter().all(|card| card.max_batch > 0);
-    let status = if fits { FITS } else { DOES_NOT_FIT };
-    cache.keep(&question, Answer { rendered, status });
-    Ok(status)
+    Ok(found)
 }

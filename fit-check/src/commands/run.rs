@@ -1,6 +1,7 @@
 //! Runs a program through CUDA's own runtime on cards that do not exist.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use estimator::{Runtime, Tuning};
 
@@ -38,7 +39,13 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     interrupt::watch(counting_driver::GRACE)?;
     let driver = CountingDriver::new(&specs, Conditions::default())?;
     let program = Path::new(program);
-    let ended = counting_driver::run(&driver, program, arguments, timeout)?;
+    let ended = counting_driver::run(
+        &driver,
+        program,
+        arguments,
+        program_stdout(&raw.output),
+        timeout,
+    )?;
     interrupt::disarm();
     let journal = driver.journal()?;
     let used = cards.iter().enumerate().filter_map(|(index, card)| {
@@ -68,6 +75,14 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
             anstream::eprintln!("{}", stopped(&report));
             Ok(UNKNOWN)
         }
+    }
+}
+
+/// Where the program's stdout goes. Its text would be in the middle of an answer for another program.
+fn program_stdout(output: &cli::Output) -> Stdio {
+    match output.output.is_none() && output.format != cli::Format::Table {
+        true => Stdio::from(std::io::stderr()),
+        false => Stdio::inherit(),
     }
 }
 

@@ -45,6 +45,6 @@ fn program() -> Command {
 
 fn unknown(name: &str, program: &Command) -> UserError {
     let names: Vec<_> = program.get_subcommands().map(Command::get_name).collect();
-    UserError::new(format!("`{name}` is no command of fit-check"))
+    UserError::new(format!("unknown command `{name}`"))
         .hint(format!("its commands are {}", names.join(", ")))
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use estimator::{
-    BatchObserver, DeviceSpec, Error, Found, Method, every_core_works, group_by_kernels,
+    BatchObserver, CellResult, DeviceSpec, Error, Method, every_core_works, group_by_kernels,
     largest_fits, parallel_map,
 };
 
@@ -129,7 +129,7 @@ impl Filling {
             let known = self.filled(row).contains_key(column);
             if !known {
                 let error = Error::Process(ended.clone());
-                self.found(row, *column, &(Err(error), Method::Simulation));
+                self.found(row, *column, &without_answer(error));
             }
         }
     }
@@ -152,7 +152,7 @@ impl Filling {
             let filled = self.filled(row);
             let cells = (0..plan.cards.len()).map(|column| {
                 let cell = filled.get(&column).cloned();
-                cell.unwrap_or_else(|| entry.cell((Err(Error::Interrupted), Method::Simulation)))
+                cell.unwrap_or_else(|| entry.cell(without_answer(Error::Interrupted)))
             });
             entry.row(plan.runtime, plan.tuning, cells.collect())
         });
@@ -168,6 +168,14 @@ impl Filling {
     }
 }
 
+/// The result of a cell whose search ended with `error`.
+fn without_answer(error: Error) -> CellResult {
+    CellResult {
+        fit: Err(error),
+        method: Method::Simulation,
+    }
+}
+
 impl BatchObserver for Filling {
     fn begins(&self, row: usize, column: usize) {
         if !interrupt::requested() {
@@ -178,7 +186,7 @@ impl BatchObserver for Filling {
     }
 
     /// Shows the row if it is complete.
-    fn found(&self, row: usize, column: usize, found: &Found) {
+    fn found(&self, row: usize, column: usize, found: &CellResult) {
         let entry = &self.plan.entries[row];
         let mut cells = self.filled(row);
         cells.insert(column, entry.cell(found.clone()));

@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
-use crate::model_source::{self, AnyModel, Comparison};
+use crate::model_source::{self, AnyModel, WeightsCheck};
 use crate::output;
 use crate::progress::Progress;
 use crate::records;
@@ -58,7 +58,7 @@ struct Verification {
     /// The model, as typed.
     typed: String,
     /// How its weights file agrees with its network.
-    weights: Option<Comparison>,
+    weights: Option<WeightsCheck>,
     job: Job,
     setup: Setup,
     opened: Opened,
@@ -74,6 +74,11 @@ struct Verification {
 const SLOW_TUNING: &str = "note: burn's tuner runs every candidate of every kernel, which takes minutes where the \
 processor plays the GPU; a build with `--no-default-features` does not tune and takes seconds";
 
+/// The note if NVML is missing or does not know the GPU, for instance a part of one (MIG): it has no such device, and
+/// none of the name that CUDA reports.
+const NO_DEVICE_FIGURES: &str = "note: NVIDIA's management library (NVML) does not know this device, so the memory in \
+use on the whole device is not in this answer";
+
 impl Verification {
     fn new(
         raw: &cli::Verify,
@@ -83,9 +88,11 @@ impl Verification {
     ) -> anyhow::Result<Self> {
         let device = raw.device.parse()?;
         let tuning = values::choice("--tuning", &raw.tuning, Tuning::VARIANTS)?;
-        let driver = device::driver(raw, device)?;
+        let driver = device::driver(raw, device, budget)?;
         let Some(model) = &raw.model else {
-            return Err(UserError::new("verify needs a model").into());
+            return Err(UserError::new("verify needs a model")
+                .hint("`fit-check models` lists them; `fit-check verify --list` lists the devices")
+                .into());
         };
         let batch = match raw.max_batch {
             true => Batch::default(),
@@ -97,12 +104,12 @@ impl Verification {
         let typed = model.clone();
         let (model, origin) = model_source::find(&typed)?;
         need_network(&model, &origin, "verify")?;
-        let job = resolve::training_job(&model, &raw.step, batch)?;
+        let job = resolve::job(&model, &raw.step, batch)?;
         let weights = model_source::compare(&model, &origin, &job)?;
         if record.is_some() {
             records::check_job(&job)?;
         }
-        let progress = Progress::new(raw.output.quiet, 1 + 2 * phases(&job));
+        let progress = Progress::new(raw.output.quiet, 3 + 2 * phases(&job));
         progress.at(&format!("opening the device for --device {device}"));
         let (setup, opened) = driver.open(device, budget, timeout)?;
         if cfg!(feature = "autotune")
@@ -110,6 +117,14 @@ impl Verification {
             && !raw.output.quiet
         {
             progress.note(SLOW_TUNING);
+        }
+        let runtime = device.driven.runtime();
+        if runtime == Runtime::Cuda
+            && opened.report.kind == DeviceKind::Gpu
+            && opened.free.is_none()
+            && !raw.output.quiet
+        {
+            progress.note(NO_DEVICE_FIGURES);
         }
         Ok(Self {
             setup,

@@ -50,8 +50,8 @@ pub const GRACE: Duration = Duration::from_secs(5);
 /// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. Its output goes where
-/// this program's output goes. When this returns, none of its processes is left.
+/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. What it writes to stdout goes to
+/// `stdout`, and its errors where this program's go. When this returns, none of its processes is left.
 ///
 /// # Errors
 ///
@@ -60,10 +60,11 @@ pub fn run(
     driver: &CountingDriver,
     program: &Path,
     arguments: &[OsString],
+    stdout: Stdio,
     timeout: Duration,
 ) -> anyhow::Result<Ended> {
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(arguments).stdout(stdout);
     driver.apply(&mut command);
     child_process::end_with_parent(&mut command);
     if std::io::stdin().is_terminal() {

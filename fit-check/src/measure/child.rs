@@ -13,7 +13,7 @@ use model_zoo::{Job, Model};
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};
-use super::driver::Driver;
+use super::driver::{DeviceKey, Driver};
 use super::observer::DeviceObserver;
 use super::{Message, Mode, Opened, Task, Training, panics, process};
 use crate::child_process::{self, send};
@@ -44,7 +44,8 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
         Task::Hold(name, left) => {
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
-                let free = || driver.as_ref()?.free(&opened.report.name);
+                let key = DeviceKey::of(&device);
+                let free = || driver.as_ref()?.free(key.as_ref()?);
                 hold(
                     Ballast::new(device, opened.description.largest_page),
                     left,
@@ -69,9 +70,10 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
         return None;
     };
     let version = driver.and_then(Driver::version);
+    let key = DeviceKey::of(&device);
     let opened = Opened {
         report: DeviceReport::new(name, &description.name, version),
-        free: driver.and_then(|driver| driver.free(&description.name)),
+        free: driver.zip(key).and_then(|(driver, key)| driver.free(&key)),
         description,
     };
     send(&Message::Device(Box::new(opened.clone())));
@@ -91,7 +93,6 @@ enum Tuned {
 struct SetUp<M> {
     /// The device with autodiff.
     device: Device,
-    opened: Opened,
     model: M,
     job: Job,
 }
@@ -108,7 +109,7 @@ fn set_up<M: Model + Sync>(
     if training.tuning == Tuning::Warm {
         listen_on_devices();
     }
-    let Some((mut device, opened)) = open(name, driver) else {
+    let Some((mut device, _)) = open(name, driver) else {
         return Ok(None);
     };
     if tuned == Tuned::Now && counting_driver::is_loaded() {
@@ -122,7 +123,6 @@ fn set_up<M: Model + Sync>(
     }
     Ok(Some(SetUp {
         device: training_device(device, &job),
-        opened,
         model,
         job,
     }))
@@ -138,13 +138,9 @@ fn train<M: Model + Sync>(
     let Some(set_up) = set_up(name, training, find, driver.as_ref(), tuned)? else {
         return Ok(());
     };
-    let SetUp {
-        device,
-        opened,
-        model,
-        job,
-    } = set_up;
-    let device_memory = move || driver.as_ref()?.used(&opened.report.name);
+    let SetUp { device, model, job } = set_up;
+    let key = DeviceKey::of(&device);
+    let device_memory = move || driver.as_ref()?.used(key.as_ref()?);
     let _dry_run = (training.mode == Mode::DryRun).then(DryRun::new);
     if let Some(limit) = training.limit {
         process::limit(limit)?;

@@ -5,8 +5,9 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use estimator::{Bytes, Tuning, upstream};
+use estimator::{Bytes, Runtime, Tuning, upstream};
 
+use super::cold_database::ColdDatabase;
 use super::{
     DeviceKind, DeviceName, Found, Mark, Measurement, Message, Opened, Outcome, TUNES_APART, Task,
     Training,
@@ -36,7 +37,14 @@ pub fn list(timeout: Duration) -> anyhow::Result<Vec<Found>> {
     });
     match ending {
         Outcome::Trained => Ok(found),
-        _ => anyhow::bail!("the process that lists the devices {ending}"),
+        _ => Err(
+            UserError::new(format!("the process that lists the devices {ending}"))
+                .hint(match ending {
+                    Outcome::TimedOut(_) => "--timeout SECONDS gives it longer",
+                    _ => "`vulkaninfo` or `nvidia-smi` shows whether the driver of your GPU works",
+                })
+                .into(),
+        ),
     }
 }
 
@@ -58,7 +66,17 @@ impl Setup {
     ///
     /// The device does not exist, or could not be opened in time.
     pub fn probe(&self) -> anyhow::Result<Opened> {
-        Ok(self.run(&Task::Probe(self.device), &mut |_| {})?.device)
+        Ok(self.find()?.ok_or_else(|| self.device.missing())?)
+    }
+
+    /// Opens the device and describes it; none if it or its driver is missing.
+    ///
+    /// # Errors
+    ///
+    /// The device could not be opened in time.
+    pub fn find(&self) -> anyhow::Result<Option<Opened>> {
+        let found = self.try_run(&Task::Probe(self.device), &mut |_| {})?;
+        Ok(found.map(|measurement| measurement.device))
     }
 
     /// Trains on the device as `training` says, and calls `on_mark` at the end of every phase.
@@ -129,6 +147,16 @@ impl Setup {
     }
 
     fn run(&self, task: &Task, on_mark: &mut dyn FnMut(&Mark)) -> anyhow::Result<Measurement> {
+        let run = self.try_run(task, on_mark)?;
+        Ok(run.ok_or_else(|| self.device.missing())?)
+    }
+
+    /// [`Setup::run`], or none if there is no such device.
+    fn try_run(
+        &self,
+        task: &Task,
+        on_mark: &mut dyn FnMut(&Mark),
+    ) -> anyhow::Result<Option<Measurement>> {
         let (mut opened, mut marks, mut missing) = (None, Vec::new(), false);
         if let Some(driver) = &self.counting {
             driver.forget()?;
@@ -153,19 +181,24 @@ impl Setup {
                     }
                     _ => peak,
                 };
-                Ok(Measurement {
+                Ok(Some(Measurement {
                     device: self.described(opened),
                     marks,
                     peak_reserved,
                     phase_peaks,
                     ending,
-                })
+                }))
             }
-            None if missing => Err(device.missing().into()),
+            None if missing => Ok(None),
             None => Err(UserError::new(format!(
                 "the device for --device {device} could not be opened: its process {ending}"
             ))
-            .hint("`fit-check verify --list` shows what was found")
+            .hint(match (device.driven.runtime(), &self.counting) {
+                (Runtime::Cuda, None) => {
+                    "`fit-check verify --list` shows what was found; with --driver counting the step needs no GPU"
+                }
+                _ => "`fit-check verify --list` shows what was found",
+            })
             .into()),
         }
     }
@@ -211,6 +244,14 @@ struct Process {
     failed: Option<String>,
     /// Whether its task is complete.
     done: bool,
+    /// The database of a cold step, which is removed after the process has ended.
+    _database: Option<ColdDatabase>,
+}
+
+/// Whether `task` is a cold step in a build in which CubeCL keeps what it tunes, so that it may know the kernels.
+fn is_cold(task: &Task) -> bool {
+    cfg!(feature = "persistence")
+        && matches!(task, Task::Train(_, training) if training.tuning == Tuning::Cold)
 }
 
 impl Process {
@@ -226,6 +267,11 @@ impl Process {
             .env("MALLOC_ARENA_MAX", "1");
         if let Some(driver) = counting {
             driver.apply(&mut command);
+        }
+        // On the counting driver a cold step forgets what earlier processes measured (`forget_measurements`).
+        let database = (counting.is_none() && is_cold(task)).then(ColdDatabase::new);
+        if let Some(database) = &database {
+            database.apply(&mut command);
         }
         let mut child = command.spawn()?;
         child_process::send_task(&mut child, task)?;
@@ -254,6 +300,7 @@ impl Process {
             until: Instant::now() + timeout,
             failed: None,
             done: false,
+            _database: database,
         })
     }
 

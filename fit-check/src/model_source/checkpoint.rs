@@ -37,10 +37,10 @@ impl Checkpoint {
         let mut tensors = Vec::new();
         for file in files {
             tensors.extend(header::read(file)?);
-            if tensors.len() > header::MOST_TENSORS {
+            if tensors.len() > header::MAX_TENSORS {
                 let why = format!(
                     "with it the model has more than {} tensors",
-                    header::MOST_TENSORS
+                    header::MAX_TENSORS
                 );
                 return Err(unreadable(file, &why));
             }

@@ -22,7 +22,7 @@ use crate::user_error::UserError;
 const LONGEST: u64 = 16 << 20;
 /// The most tensors of a model. DeepSeek-V3 has 58 layers of 256 experts (section 4.2 of arXiv
 /// 2412.19437), each with three matrices and their scales: 89,088 tensors, and few besides.
-pub(super) const MOST_TENSORS: usize = 1 << 17;
+pub(super) const MAX_TENSORS: usize = 1 << 17;
 
 /// Bytes that give the length of the header.
 const PREFIX: u64 = 8;
@@ -142,8 +142,8 @@ impl<'de> Deserialize<'de> for Header {
                         let why = format!("the name {name:?} holds control characters");
                         return Err(M::Error::custom(why));
                     }
-                    if tensors.len() == MOST_TENSORS {
-                        let why = format!("it has more than {MOST_TENSORS} tensors");
+                    if tensors.len() == MAX_TENSORS {
+                        let why = format!("it has more than {MAX_TENSORS} tensors");
                         return Err(M::Error::custom(why));
                     }
                     tensors.push((name, map.next_value()?));

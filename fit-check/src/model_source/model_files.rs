@@ -14,7 +14,7 @@ const LONGEST_CONFIG: u64 = 8 << 20;
 /// Larger than any index: the 90,000 tensors of DeepSeek-V3 need 9 MB at 100 bytes a line.
 const LONGEST_INDEX: u64 = 16 << 20;
 /// More than any model has: DeepSeek-V3 has 163 (`model-00001-of-000163.safetensors`).
-const MOST_FILES: usize = 1_000;
+const MAX_FILES: usize = 1_000;
 
 const INDEX: &str = "model.safetensors.index.json";
 /// The end of an index of any name: diffusers has `diffusion_pytorch_model.safetensors.index.json`.
@@ -154,7 +154,7 @@ fn parts(path: &Path) -> Option<Vec<PathBuf>> {
     let digits = part.len();
     let number: usize = part.parse().ok()?;
     let last: usize = of.parse().ok()?;
-    if number > last || last > MOST_FILES {
+    if number > last || last > MAX_FILES {
         return None;
     }
     let file = |number: usize| {
@@ -180,8 +180,8 @@ fn shards(path: &Path) -> Result<Vec<PathBuf>, UserError> {
     let mut files: Vec<_> = index.weight_map.into_values().collect();
     files.sort();
     files.dedup();
-    if files.is_empty() || files.len() > MOST_FILES {
-        let why = format!("it names {} files, not 1 to {MOST_FILES}", files.len());
+    if files.is_empty() || files.len() > MAX_FILES {
+        let why = format!("it names {} files, not 1 to {MAX_FILES}", files.len());
         return Err(unreadable(path, &why));
     }
     files

@@ -9,7 +9,7 @@ pub(super) fn table(advice: &Advice) -> Table {
     let title = format!("What would help on {}", advice.gpu.name);
     Table::of(title, &advice.changes)
         .column("change", |change| &change.what)
-        .column_as("type", "flags", |change| &change.flags)
+        .column_as("options", "flags", |change| &change.flags)
         .column("batch", |change| change.batch)
         .column_as("needs", "required_bytes", |change| change.required_bytes)
         .column("fits", |change| change.fits)

@@ -87,7 +87,7 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
         Figure::new(
             "reserved",
             peak.reserved_bytes,
-            "held by burn's pools where there is room",
+            "reserved by burn's pools on a card with unlimited memory",
         ),
     ];
     if report.overhead_bytes.0 > 0 {
@@ -95,7 +95,7 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
         figures.push(Figure::new(
             "device",
             peak.device_bytes,
-            format!("the whole device then: with {overhead} for the process"),
+            format!("reserved, plus {overhead} for the process (context, libraries)"),
         ));
     }
     let mut live = format!("in use at the peak: {} phase", peak.phase);
@@ -108,7 +108,7 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
         figures.push(Figure::new(
             "first run",
             first.reserved_bytes,
-            "reserved in the first run, where kernels are tuned, with room for it",
+            "peak reserved in the first run, in which burn tunes its kernels (unlimited memory)",
         ));
     }
     figures.push(Figure::new("live", peak.live_bytes, live));

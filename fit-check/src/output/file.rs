@@ -211,9 +211,9 @@ fn names_folder(path: &Path) -> bool {
 /// `/dev/stdout`, are not followed.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     /// The number of links that Linux follows (`path_resolution(7)`).
-    const MOST_LINKS: usize = 40;
+    const MAX_LINKS: usize = 40;
     let mut path = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         if is_of_the_system(&path) {
             return Ok(path);
         }

@@ -51,7 +51,7 @@ impl Report for FitsReport {
     fn tables(&self) -> Vec<Table> {
         let fitting = Table::of("", &self.cards)
             .column("card", |card| &card.gpu.name)
-            .column_as("type", "alias", |card| card.alias)
+            .column_as("--gpu", "alias", |card| card.alias)
             .column_as("sold as", "marketed_gb", |card| {
                 Cell::Decimal(card.marketed_gb, "GB")
             })

@@ -22,7 +22,7 @@ impl Report for Vec<GpuReport> {
     fn tables(&self) -> Vec<Table> {
         let table = Table::of("", self)
             .column("card", |card| &card.gpu.name)
-            .column_as("type", "alias", |card| card.gpu.aliases.first())
+            .column_as("--gpu", "alias", |card| card.gpu.aliases.first())
             .column("architecture", |card| &card.gpu.architecture)
             .column_as("sold as", "marketed_gb", |card| {
                 Cell::Decimal(card.gpu.marketed_gb, "GB")
@@ -81,7 +81,7 @@ impl GpuReport {
             .launch_price_usd
             .map(|usd| format!("{usd} USD at launch"));
         for (name, value) in [
-            ("type", gpu.aliases.join(", ")),
+            ("--gpu", gpu.aliases.join(", ")),
             ("sold as", format!("{} GB", gpu.marketed_gb)),
             ("fitted", known(gpu.physical_bytes)),
             ("usable", usable),

@@ -3,13 +3,13 @@
 use estimator::Bytes;
 use model_zoo::BaseFormat;
 
-use super::comparison::{lines, mismatch};
 use super::terminal::{BAD, GOOD, TITLE, grouped, styled};
+use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
 use crate::job_info::JobInfo;
 use crate::report::Verdict;
 
-/// `resnet-50, batch 32, 3x224x224, fp32, adam`
+/// `resnet-50, batch 32, 224x224 px, fp32, adam`
 pub(crate) fn headline(asked: &JobInfo) -> String {
     let mut parts = vec![styled(TITLE, &asked.model)];
     if let Some(batch) = asked.batch {
@@ -70,7 +70,7 @@ pub(super) fn burn_and_mismatch(asked: &JobInfo) -> String {
 pub(super) fn assumptions(asked: &JobInfo) -> String {
     let burn = format!("{}; one optimizer step after the first", burn(asked));
     match &asked.weights {
-        Some(comparison) => format!("{burn}\n{}", lines(comparison)),
+        Some(check) => format!("{burn}\n{}", lines(check)),
         None => burn,
     }
 }

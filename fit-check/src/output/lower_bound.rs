@@ -34,7 +34,7 @@ fn verdict(bound: &Bound, at_least: Bytes) -> String {
         ),
         _ => format!(
             "{} on {name}: {} at most are left for the activations",
-            styled(TITLE, "cannot be told"),
+            styled(TITLE, "unknown"),
             Bytes(bound.headroom_bytes.max(0) as u64)
         ),
     }

@@ -11,7 +11,7 @@ use super::{Report, Table};
 use crate::counting_driver::{CallPosition, CardUsage, ProgramMemoryReport};
 
 /// The note in each of these answers.
-const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too; a single buffer that is too large for CubeCL (above a quarter of the card) is not refused by the driver, so that is only seen if the program fails at it";
+const NOTE: &str = "CUDA's own runtime on a driver that counts memory: there is no GPU and no kernel ran, so every value that the program read was zero, its losses too; a single buffer that is too large for CubeCL (above a quarter of the card) is not refused by the driver, so that is only seen if the program fails at it; memory counts as it was asked for, and a GPU's driver rounds small allocations up";
 
 /// `after 1,234 kernels, 5.2 s after it opened CUDA`
 fn when(moment: &CallPosition) -> String {

@@ -6,10 +6,10 @@ use estimator::{Error, Method};
 use indexmap::IndexMap;
 use maud::html;
 
-use super::comparison::mismatch;
 use super::html::document;
 use super::job_lines::burn;
 use super::terminal::{BAD, FAINT, columns, styled};
+use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
@@ -159,7 +159,7 @@ fn reason(cell: &BatchCell) -> Option<String> {
 }
 
 /// The title of the table of cells without a batch.
-const EMPTY_CELLS: &str = "Where there is none";
+const EMPTY_CELLS: &str = "Cells without a batch";
 
 impl Report for TableReport {
     fn terminal(&self) -> String {

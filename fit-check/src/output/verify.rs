@@ -144,7 +144,7 @@ impl VerifyReport {
                 within_range(error.reserved, reserved)
             ),
             (Outcome::Trained, Some(error), false) => format!(
-                "{}: in use {} (the furthest off at the end of a phase {}), reserved {}{}{}",
+                "{}: in use {} (at the end of the worst phase {}), reserved {}{}{}",
                 styled(BAD, "the estimate does not hold"),
                 relative(error.live),
                 relative(error.worst_phase),
@@ -160,7 +160,7 @@ impl VerifyReport {
             ),
             (ending, ..) => format!(
                 "{}: the step {ending}; {} of {} phases were measured",
-                styled(BAD, "nothing is proved"),
+                styled(BAD, "not verified"),
                 self.measured.phases.len(),
                 self.estimated.phases.len()
             ),
@@ -205,7 +205,7 @@ impl Report for VerifyReport {
         ) {
             let _ = writeln!(
                 page,
-                "\n  taken from the driver, the most at any time: {}, estimated {}: {}",
+                "\n  peak reserved, counted by the driver: {}, estimated {}: {}",
                 grouped(measured.0),
                 grouped(estimated.0),
                 difference(estimated, measured).text()
@@ -247,7 +247,11 @@ impl LimitReport {
             Outcome::OutOfMemory(_) => "ran out of memory".to_string(),
             other => other.to_string(),
         };
-        let style = if run.agrees() { GOOD } else { BAD };
+        let style = if run.agrees(self.device.kind) {
+            GOOD
+        } else {
+            BAD
+        };
         format!(
             "batch {:<6} needs {:>10}, {}: {}",
             run.batch,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use estimator::analysis::Sample;
+use estimator::analysis::UsagePoint;
 use estimator::{Breakdown, Bytes, Category};
 use maud::{Markup, PreEscaped, html};
 
@@ -89,7 +89,7 @@ struct Chart<'a> {
     plot: &'a Plot<'a>,
     step: Range<usize>,
     /// The samples, column by column.
-    samples: Vec<Sample>,
+    samples: Vec<UsagePoint>,
     /// Lines of text above the plot about the peak.
     peak: Vec<String>,
     /// The name and the memory of the card, if the memory is near enough to be shown.
@@ -125,7 +125,7 @@ impl<'a> Chart<'a> {
             .as_ref()
             .map_or(live, |(_, left)| left.as_f64().max(live));
         let there = |category: &Category| {
-            let of_step = &plot.history.samples;
+            let of_step = &plot.history.points;
             of_step.iter().any(|sample| sample.in_use[*category].0 > 0)
         };
         let legend = legend(STACK.iter().copied().filter(there), left, right);
@@ -239,7 +239,7 @@ impl<'a> Chart<'a> {
             .iter()
             .position(|c| *c == category)
             .unwrap_or_default();
-        let height = |sample: &Sample| {
+        let height = |sample: &UsagePoint| {
             let parts = STACK[..=below].iter();
             self.y(parts.map(|category| sample.in_use[*category]).sum())
         };
@@ -313,7 +313,7 @@ impl<'a> Chart<'a> {
 
 /// The samples to draw in `count` columns of equal width. Each is the one with the most bytes in use in its
 /// column, so that every peak is visible, however short it is.
-fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<Sample> {
+fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<UsagePoint> {
     let count = count as usize;
     let samples = plot.history.downsample(step.clone(), count);
     let starts = |column: usize| step.start + step.len() * column / count;
@@ -324,7 +324,7 @@ fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<Sample> {
         let ends = starts(column + 1);
         let (now, later) = rest.split_at(rest.partition_point(|m| m.position < ends));
         let there = now.iter().map(|sample| sample.in_use).chain([held]);
-        drawn.push(Sample {
+        drawn.push(UsagePoint {
             position: starts(column),
             in_use: there.max_by_key(Breakdown::total).unwrap_or(held),
         });

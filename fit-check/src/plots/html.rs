@@ -5,11 +5,11 @@ use maud::{Markup, PreEscaped, html};
 use strum::IntoEnumIterator;
 
 use super::{Plot, chart};
-use crate::output::comparison;
 use crate::output::estimate::figures;
 use crate::output::html::document;
 use crate::output::job_lines::{burn, verdict_line};
 use crate::output::terminal::plain;
+use crate::output::weights_check;
 
 const STYLE: &str = include_str!("html.css");
 const SORT: &str = include_str!("sort.js");
@@ -170,9 +170,9 @@ fn assumptions(plot: &Plot) -> Markup {
             @if report.verdict.is_none() {
                 dd { "none was named: simulated with as much memory as is asked for" }
             }
-            @if let Some(comparison) = &asked.weights {
+            @if let Some(weights) = &asked.weights {
                 dt { "Weights" }
-                dd { (comparison::lines(comparison).trim()) }
+                dd { (weights_check::lines(weights).trim()) }
             }
             @if let Some(recipe) = recipe {
                 dt { "Published recipe" }

@@ -26,7 +26,7 @@ pub(crate) fn tied_scores(hidden: Tensor<2>, embedding: &Embedding) -> Tensor<2>
 /// # Errors
 ///
 /// [`Error::Size`] about `size` if it has more.
-pub(crate) fn fits(size: InputSize, got: usize, limit: usize) -> Result<(), Error> {
+pub(crate) fn check_positions(size: InputSize, got: usize, limit: usize) -> Result<(), Error> {
     if got <= limit {
         return Ok(());
     }

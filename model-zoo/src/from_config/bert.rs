@@ -6,9 +6,9 @@ use burn::tensor::Device;
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
 use super::{Architecture, divides};
-use crate::blocks::tokens::fits;
+use crate::blocks::tokens::check_positions;
 use crate::networks::bert::{BertConfig, train_classifier, train_pretraining};
-use crate::{Error, Input, InputSize, Job, Observer, OptimizerKind, Recipe};
+use crate::{Defaults, Error, Input, InputSize, Job, Observer, OptimizerKind};
 
 /// Tokens of a sequence in the published fine-tuning and in the first 90 % of the steps of the
 /// published pre-training.
@@ -85,8 +85,8 @@ impl Architecture for OwnBert {
         Ok(Self { config, task })
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 seq: Some(USUAL_TOKENS.min(self.config.positions)),
                 vocab: Some(self.config.vocab),
@@ -102,7 +102,7 @@ impl Architecture for OwnBert {
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
-        fits(InputSize::Seq, job.seq(), self.config.positions)
+        check_positions(InputSize::Seq, job.seq(), self.config.positions)
     }
 
     fn train<O: Observer>(

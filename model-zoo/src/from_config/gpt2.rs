@@ -6,9 +6,9 @@ use burn::tensor::Device;
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
 use super::{Architecture, divides};
-use crate::blocks::tokens::fits;
+use crate::blocks::tokens::check_positions;
 use crate::networks::gpt2::{Gpt2Config, train_on};
-use crate::{Error, Input, InputSize, Job, Observer, OptimizerKind, Recipe};
+use crate::{Defaults, Error, Input, InputSize, Job, Observer, OptimizerKind};
 
 /// A GPT-2 with the dimensions of a `config.json`.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ impl Architecture for OwnGpt2 {
         Ok(Self(config))
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 seq: Some(self.0.positions),
                 vocab: Some(self.0.vocab),
@@ -63,7 +63,7 @@ impl Architecture for OwnGpt2 {
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
-        fits(InputSize::Seq, job.seq(), self.0.positions)
+        check_positions(InputSize::Seq, job.seq(), self.0.positions)
     }
 
     fn train<O: Observer>(

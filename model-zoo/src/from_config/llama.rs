@@ -6,7 +6,7 @@ use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
 use super::{Architecture, divides, mismatch};
 use crate::networks::llama::{LlamaConfig, train_on};
-use crate::{Error, Input, Job, Observer, OptimizerKind, Recipe};
+use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 
 /// A Llama with the dimensions of a `config.json`. By default its sequences have as many tokens
 /// as it has positions.
@@ -52,8 +52,8 @@ impl Architecture for OwnLlama {
         Ok(Self(config))
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 seq: Some(self.0.positions),
                 vocab: Some(self.0.vocab),

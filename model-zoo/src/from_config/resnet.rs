@@ -7,7 +7,7 @@ use super::names::{Names, Row, rows};
 use super::{Architecture, mismatch};
 use crate::classify::classify;
 use crate::networks::resnet::{ResNet, ResNetConfig};
-use crate::{Error, Input, Job, Observer, OptimizerKind, Recipe};
+use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 
 /// A ResNet for ImageNet with the dimensions of a `config.json`.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ impl Architecture for OwnResNet {
         Ok(Self { config, classes })
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 image: Some([224, 224]),
                 classes: Some(self.classes),

@@ -6,7 +6,7 @@ use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
 use super::{Architecture, divides};
 use crate::networks::vit::{VitConfig, train_on};
-use crate::{Error, Input, Job, Observer, OptimizerKind, Recipe};
+use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 
 /// A Vision Transformer with the dimensions of a `config.json`.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ impl Architecture for OwnVit {
         Ok(Self(config))
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input {
                 image: Some(self.0.image),
                 classes: Some(self.0.classes),

@@ -18,7 +18,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, s};
 
 use super::Network;
 use crate::blocks::cross_entropy;
-use crate::blocks::tokens::{fits, positions, tied_scores, words};
+use crate::blocks::tokens::{check_positions, positions, tied_scores, words};
 use crate::blocks::transformer::encoder;
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
@@ -331,7 +331,7 @@ impl Network for Bert {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        fits(InputSize::Seq, job.seq(), published(variant, job).positions)
+        check_positions(InputSize::Seq, job.seq(), published(variant, job).positions)
     }
 
     fn train<O: Observer>(

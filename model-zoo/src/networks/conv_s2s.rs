@@ -10,7 +10,7 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::text_steps::{PAD, translation};
-use crate::blocks::tokens::fits;
+use crate::blocks::tokens::check_positions;
 use crate::blocks::weight_norm::{NormedConv, NormedConvConfig, NormedLinear, NormedLinearConfig};
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
@@ -348,8 +348,8 @@ impl Network for ConvS2S {
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
         let usable = ConvS2SConfig::published(variant.name).positions - PAD - 1;
-        fits(InputSize::Seq, job.seq(), usable)?;
-        fits(InputSize::SrcSeq, job.src_seq(), usable)
+        check_positions(InputSize::Seq, job.seq(), usable)?;
+        check_positions(InputSize::SrcSeq, job.src_seq(), usable)
     }
 
     fn train<O: Observer>(

@@ -9,7 +9,7 @@ use super::Network;
 use crate::blocks::attention::causal_mask;
 use crate::blocks::pre_norm::{PreNormConfig, PreNormLayer};
 use crate::blocks::text_steps::language_model;
-use crate::blocks::tokens::{fits, positions, tied_scores};
+use crate::blocks::tokens::{check_positions, positions, tied_scores};
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
 /// The configuration of a [`Gpt2`]; the fields are those of a `config.json`.
@@ -162,7 +162,7 @@ impl Network for Gpt2 {
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
         let config = Gpt2Config::published(variant.name, job.vocab());
-        fits(InputSize::Seq, job.seq(), config.positions)
+        check_positions(InputSize::Seq, job.seq(), config.positions)
     }
 
     fn train<O: Observer>(

@@ -11,7 +11,7 @@ use super::Network;
 use super::bert::{Bert, BertConfig};
 use crate::blocks::cross_entropy;
 use crate::blocks::locked_dropout::locked_dropout;
-use crate::blocks::tokens::{fits, words};
+use crate::blocks::tokens::{check_positions, words};
 use crate::{
     Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Phase, Trainer, Variant,
 };
@@ -276,7 +276,7 @@ impl Network for MtDnn {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        fits(
+        check_positions(
             InputSize::Seq,
             job.seq(),
             BertConfig::large(job.vocab()).positions,

@@ -17,7 +17,7 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::text_steps::{PAD, translation};
-use crate::blocks::tokens::{fits, tied_scores};
+use crate::blocks::tokens::{check_positions, tied_scores};
 use crate::blocks::transformer::{decoder, encoder};
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant};
 
@@ -206,8 +206,8 @@ impl Network for Transformer {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
-        fits(InputSize::Seq, job.seq(), POSITIONS)?;
-        fits(InputSize::SrcSeq, job.src_seq(), POSITIONS)
+        check_positions(InputSize::Seq, job.seq(), POSITIONS)?;
+        check_positions(InputSize::SrcSeq, job.src_seq(), POSITIONS)
     }
 
     fn train<O: Observer>(

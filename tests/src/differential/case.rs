@@ -8,7 +8,8 @@ use estimator::{Gpu, Runtime, Tuning};
 use fit_check::model_source::{self, AnyModel};
 use fit_check::user_error::UserError;
 use model_zoo::{
-    BaseFormat, Error, Job, LoraRequest, Model, Observer, OptimizerKind, Precision, Recipe, Request,
+    BaseFormat, Defaults, Error, Job, LoraRequest, Model, Observer, OptimizerKind, Precision,
+    Request,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -102,10 +103,10 @@ impl Model for CaseModel {
         }
     }
 
-    fn recipe(&self) -> Recipe {
+    fn defaults(&self) -> Defaults {
         match self {
-            Self::Zoo(model) => model.recipe(),
-            Self::Random(network) => network.recipe(),
+            Self::Zoo(model) => model.defaults(),
+            Self::Random(network) => network.defaults(),
         }
     }
 

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Distribution, Int, Tensor};
-use model_zoo::{Error, Input, Job, Model, Observer, OptimizerKind, Recipe, supervised};
+use model_zoo::{Defaults, Error, Input, Job, Model, Observer, OptimizerKind, supervised};
 use serde::{Deserialize, Serialize};
 
 use super::layer::{Layer, LayerSpec, Shape, Value};
@@ -236,8 +236,8 @@ impl Model for RandomNetwork {
         "random"
     }
 
-    fn recipe(&self) -> Recipe {
-        Recipe {
+    fn defaults(&self) -> Defaults {
+        Defaults {
             input: Input::default(),
             batch: 1,
             optimizer: OptimizerKind::Sgd,

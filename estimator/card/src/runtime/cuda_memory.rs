@@ -29,7 +29,7 @@ use cubecl_server::storage::PINNED_MEMORY_ALIGNMENT;
 use cubecl_server::stream::{EventStreamBackend, MultiStream, StreamCapture, StreamMemory};
 
 use crate::memory::{CardMemory, MetadataBuffer};
-use crate::storage::{MemoryBudget, Return, VirtualStorage};
+use crate::storage::{MemoryBudget, PageRelease, VirtualStorage};
 
 /// A fence that never waits, since nothing runs.
 #[derive(Clone, Copy, Debug)]
@@ -117,13 +117,13 @@ impl EventStreamBackend for CudaStreams {
         let device = VirtualStorage::new(
             self.budget.clone(),
             self.properties.alignment,
-            Return::OnFlush,
+            PageRelease::OnFlush,
         );
         // Host memory is not part of the card's budget: it has one of its own.
         let host = VirtualStorage::new(
             MemoryBudget::new(None),
             PINNED_MEMORY_ALIGNMENT as u64,
-            Return::OnFlush,
+            PageRelease::OnFlush,
         );
         Ok(CudaStream {
             device: MemoryManagement::from_configuration(

@@ -27,7 +27,7 @@ use cubecl_server::stream::scheduler::{
 use cubecl_server::stream::{StreamFactory, StreamMemory};
 
 use crate::memory::{CardMemory, MetadataBuffer};
-use crate::storage::{MemoryBudget, Return, VirtualStorage};
+use crate::storage::{MemoryBudget, PageRelease, VirtualStorage};
 
 /// Launches in one submission: `RuntimeOptions::with_tasks_max` of `cubecl-wgpu` 0.11.3,
 /// `src/runtime.rs`.
@@ -181,7 +181,7 @@ impl WgpuStreams {
         options: MemoryManagementOptions,
     ) -> MemoryManagement<VirtualStorage> {
         MemoryManagement::from_configuration(
-            VirtualStorage::new(budget, alignment, Return::AtOnce),
+            VirtualStorage::new(budget, alignment, PageRelease::AtOnce),
             &self.properties,
             config,
             self.logger.clone(),

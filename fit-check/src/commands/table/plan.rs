@@ -3,14 +3,14 @@
 use std::fmt;
 
 use clap::Parser;
-use estimator::{Found, Gpu, Runtime, Tuning};
+use estimator::{CellResult, Gpu, Runtime, Tuning};
 use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;
-use crate::model_source::{self, AnyModel, Comparison, Origin};
+use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
 use crate::table::{BatchCell, Row};
@@ -27,7 +27,7 @@ pub(super) struct Entry {
     pub(super) typed: String,
     pub(super) model: AnyModel,
     /// How its weights file agrees with its network.
-    weights: Option<Comparison>,
+    weights: Option<WeightsCheck>,
     pub(super) job: Job,
     pub(super) unit: Unit,
     pub(super) published_as: Option<String>,
@@ -225,8 +225,8 @@ impl fmt::Display for Entry {
 
 impl Entry {
     /// The cell with what was `found`.
-    pub(super) fn cell(&self, (found, method): Found) -> BatchCell {
-        BatchCell::new(found, method, self.job.input.tokens())
+    pub(super) fn cell(&self, found: CellResult) -> BatchCell {
+        BatchCell::new(found.fit, found.method, self.job.input.tokens())
     }
 
     /// The row with these `cells`.

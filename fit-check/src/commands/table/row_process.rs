@@ -5,7 +5,7 @@
 
 use std::process::ExitStatus;
 
-use estimator::{BatchObserver, DeviceSpec, Found, largest_fits, on_this_thread};
+use estimator::{BatchObserver, CellResult, DeviceSpec, largest_fits, on_this_thread};
 use model_zoo::Request;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub enum Message {
     /// The search for the largest batch of this column begins.
     Begins(usize),
     /// The largest batch of this column is known.
-    Found(usize, Box<Found>),
+    Found(usize, Box<CellResult>),
 }
 
 /// Runs `task` in a process of its own and passes each of its messages to `on_message`. Returns how the process
@@ -84,7 +84,7 @@ impl BatchObserver for Sender {
         child_process::send(&Message::Begins(device));
     }
 
-    fn found(&self, _job: usize, device: usize, found: &Found) {
+    fn found(&self, _job: usize, device: usize, found: &CellResult) {
         child_process::send(&Message::Found(device, Box::new(found.clone())));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use estimator::{Bytes, DeviceSpec, Gpu, Runtime};
 
 use crate::cli;
-use crate::counting_driver::{Conditions, CountingDriver};
+use crate::counting_driver::{Conditions, CountingDriver, UNLIMITED};
 use crate::measure::{DeviceName, Opened, Setup};
 use crate::user_error::UserError;
 use crate::values;
@@ -41,8 +41,13 @@ pub(super) fn budget(raw: &cli::Verify) -> Result<Option<Bytes>, UserError> {
 ///
 /// # Errors
 ///
-/// There is no driver of that name, the device has no choice of drivers, or the card has no CUDA.
-pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, UserError> {
+/// There is no driver of that name, the device has no choice of drivers, or the card has no CUDA or less memory than
+/// `budget`.
+pub(super) fn driver(
+    raw: &cli::Verify,
+    device: DeviceName,
+    budget: Option<Bytes>,
+) -> Result<Driver, UserError> {
     let gpu = raw.gpu.as_deref().map(Gpu::find).transpose()?;
     let option = match (&raw.driver, gpu) {
         (Some(_), _) => "--driver",
@@ -60,6 +65,9 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Us
         return Err(UserError::new(format!("{} has no CUDA", gpu.name))
             .hint("`fit-check gpus` lists NVIDIA's cards among the others"));
     }
+    if let Some((gpu, budget)) = gpu.zip(budget) {
+        check_budget(gpu, budget)?;
+    }
     match (raw.driver.as_deref(), gpu) {
         (None, Some(gpu)) => Ok(Driver::MachineOr(gpu)),
         (None, None) => Ok(Driver::Machine),
@@ -71,6 +79,18 @@ pub(super) fn driver(raw: &cli::Verify, device: DeviceName) -> Result<Driver, Us
         .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
         (Some(other), _) => Err(UserError::new(format!("`{other}` is no value of --driver"))
             .hint("--driver is nvidia or counting")),
+    }
+}
+
+/// Checks that `gpu` has so much memory.
+fn check_budget(gpu: &Gpu, budget: Bytes) -> Result<(), UserError> {
+    match budget <= gpu.usable_bytes {
+        true => Ok(()),
+        false => Err(UserError::new(format!(
+            "--memory is {budget}, and {} has {}",
+            gpu.name, gpu.usable_bytes
+        ))
+        .hint("make --memory smaller, or leave it out: then it is the memory that a process leaves of the card")),
     }
 }
 
@@ -96,7 +116,8 @@ impl Driver {
                     timeout,
                     counting: None,
                 };
-                if let Ok(opened) = setup.probe() {
+                // An error here is that of a device that exists and cannot be opened.
+                if let Some(opened) = setup.find()? {
                     return Err(UserError::new(format!(
                         "this machine has a CUDA device of its own: {}",
                         opened.report.name
@@ -137,13 +158,24 @@ fn card(gpu: Option<&Gpu>, budget: Option<Bytes>) -> DeviceSpec {
     };
     match budget {
         Some(budget) => {
-            let total = card
-                .card
-                .total
-                .unwrap_or(crate::counting_driver::UNLIMITED)
-                .max(budget);
+            let total = card.card.total.unwrap_or(UNLIMITED);
             card.with_memory(total, total.saturating_sub(budget))
         }
         None => card,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_no_more_memory_than_its_card() {
+        let gpu = Gpu::find("rtx-3090").unwrap();
+        assert!(check_budget(gpu, gpu.usable_bytes).is_ok());
+        let more = check_budget(gpu, gpu.usable_bytes + Bytes(1));
+        let error = more.unwrap_err().to_string();
+        assert!(error.contains("GeForce RTX 3090 has"), "{error}");
+        assert!(error.contains("hint: make --memory smaller"), "{error}");
     }
 }

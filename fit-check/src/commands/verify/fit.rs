@@ -9,7 +9,7 @@ use super::Verification;
 use crate::cli;
 use crate::comparison::{Errors, Figures};
 use crate::interrupt;
-use crate::measure::{Mode, Outcome};
+use crate::measure::{DeviceKind, Mode, Outcome};
 use crate::output;
 use crate::records::{self, Record};
 use crate::report::VerifyReport;
@@ -24,6 +24,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     };
     let program = training_job(&proof.model, &proof.job);
     let simulate = |device| simulate(proof, &program, mode, device);
+    proof.progress.at(SIMULATING);
     let usual = simulate(proof.device())?;
     if let Err(refused) = usual.outcome() {
         return Err(cannot_train(proof, &refused).into());
@@ -32,10 +33,19 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     let batch = proof.job.batch as u64;
     let run = proof.train(batch, mode, false, None)?;
     let measured = match run.ending {
-        // The counting driver records the peak itself; other drivers need a sampled run for it.
-        Outcome::Trained if proof.setup.counting.is_none() => {
-            let sampled = proof.train(batch, Mode::DryRun, true, None)?;
-            Figures::measured(&run, &sampled.marks)
+        Outcome::Trained if needs_sampling(proof) => {
+            let sampled = proof.train(batch, Mode::DryRun, true, None);
+            let marks = sampled.map_or_else(
+                |error| {
+                    // The measurement is there without it.
+                    proof
+                        .progress
+                        .note(&format!("note: {NOT_SAMPLED}: {error:#}"));
+                    Vec::new()
+                },
+                |sampled| sampled.marks,
+            );
+            Figures::measured(&run, &marks)
         }
         _ => Figures::measured(&run, &[]),
     };
@@ -43,12 +53,17 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     // estimate contain the measurement.
     let trained = run.ending == Outcome::Trained;
     let mut lags = QueueLag::SAMPLES.into_iter();
+    if trained && !estimated.covers(&measured) {
+        proof.progress.at(SIMULATING_OTHERS);
+    }
     while trained
         && !estimated.covers_reserved(&measured)
         && let Some(queue_lag) = lags.next()
     {
-        let other = simulate(proof.device().with_queue_lag(queue_lag))?;
-        if other.outcome().is_ok() {
+        // A simulation that fails only leaves its figures out of the range.
+        if let Ok(other) = simulate(proof.device().with_queue_lag(queue_lag))
+            && other.outcome().is_ok()
+        {
             estimated.widen(&Figures::estimated(&other, None));
         }
     }
@@ -73,18 +88,39 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         tolerance,
         agrees,
     };
-    output::write(&report, &raw.output)?;
-    if let Some(file) = &proof.record
-        && report.ending == Outcome::Trained
-    {
-        records::append(file, &Record::new(&report))?;
-    }
+    // The measurement took minutes: neither the record nor the answer is lost with the other.
+    let recorded = match &proof.record {
+        Some(file) if report.ending == Outcome::Trained => {
+            records::append(file, &Record::new(&report))
+        }
+        _ => Ok(()),
+    };
+    recorded.and(output::write(&report, &raw.output))?;
     Ok(match (&report.ending, agrees) {
         (_, true) => FITS,
         (Outcome::Killed(_) | Outcome::Exited(_), _) => UNKNOWN,
         (ending, _) if ending.is_cut_short() => UNKNOWN,
         _ => DOES_NOT_FIT,
     })
+}
+
+/// The progress while the step is simulated.
+const SIMULATING: &str = "simulating the step";
+
+/// The progress while the step is simulated again, because the measurement is not as estimated.
+const SIMULATING_OTHERS: &str =
+    "simulating the step with queue lags and without overwritten operands";
+
+/// The note if the sampled run fails.
+const NOT_SAMPLED: &str =
+    "the most in use within a phase is not in this answer, since the second run failed";
+
+/// Whether a second process samples the most in use within each phase, in a dry run. The counting driver records what
+/// it needs to. On a GPU burn's tuner launches its candidates even in a dry run (`RealRun` in `tune_benchmark.rs` of
+/// cubecl-runtime 0.11.3), so that a second process would take as long as the first on a card that may be rented.
+fn needs_sampling(proof: &Verification) -> bool {
+    let tunes_on_a_gpu = cfg!(feature = "autotune") && proof.opened.report.kind == DeviceKind::Gpu;
+    proof.setup.counting.is_none() && !tunes_on_a_gpu
 }
 
 /// The estimate for the mode of the measurement: a dry run launches nothing, so launches take no uniforms.

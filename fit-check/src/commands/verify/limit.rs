@@ -23,13 +23,17 @@ pub(super) fn run(
     budget: Option<Bytes>,
     raw: &cli::Verify,
 ) -> anyhow::Result<u8> {
-    let budget = budget
-        .or(proof.device().available())
-        .ok_or_else(|| UserError::new("--max-batch needs --memory SIZE"))?;
+    let budget = budget.or(proof.device().available()).ok_or_else(|| {
+        UserError::new("--max-batch needs --memory SIZE").hint(
+            "the free memory of this device is unknown; --memory 8GB leaves so much to the job",
+        )
+    })?;
     let limiter = MemoryLimiter::of(proof, budget)?;
     let program = training_job(&proof.model, &proof.job).without_first_runs();
     let card = left(proof, budget);
+    proof.progress.at("simulating small batches");
     let proposer = Proposer::learn(&program, &card)?;
+    proof.progress.at("searching for the largest batch");
     let found = largest_batch(&program, &proposer, &card)?;
     let Some(at_max) = &found.at_max else {
         return Err(UserError::new(format!(
@@ -43,6 +47,9 @@ pub(super) fn run(
         .into());
     };
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
+    if next.ending == Outcome::Trained || matches!(largest.ending, Outcome::OutOfMemory(_)) {
+        proof.progress.at("simulating other runs of the step");
+    }
     let may_fit = found.next.refused.only_with_lag()
         || next.ending == Outcome::Trained && may_fit(&program, found.next.batch, &card)?;
     let may_run_out = matches!(largest.ending, Outcome::OutOfMemory(_))
@@ -69,7 +76,8 @@ pub(super) fn run(
     ];
     proof.progress.done();
     interrupt::disarm();
-    let agrees = runs.iter().all(BatchRun::agrees);
+    let kind = proof.opened.report.kind;
+    let agrees = runs.iter().all(|run| run.agrees(kind));
     let unknown = runs.iter().any(|run| run.ending.is_cut_short());
     let report = LimitReport {
         asked: proof.asked(None),
@@ -79,12 +87,12 @@ pub(super) fn run(
         runs,
         agrees,
     };
-    output::write(&report, &raw.output)?;
-    if let Some(file) = &proof.record
-        && !unknown
-    {
-        records::append(file, &LargestBatchRecord::new(&report))?;
-    }
+    // The measurement took minutes: neither the record nor the answer is lost with the other.
+    let recorded = match &proof.record {
+        Some(file) if !unknown => records::append(file, &LargestBatchRecord::new(&report)),
+        _ => Ok(()),
+    };
+    recorded.and(output::write(&report, &raw.output))?;
     Ok(match (agrees, unknown) {
         (true, _) => FITS,
         (false, true) => UNKNOWN,
@@ -119,7 +127,7 @@ impl MemoryLimiter {
             _ if device.kind == DeviceKind::Software => Ok(Self::Limit),
             _ if device.kind == DeviceKind::Counting => Ok(Self::Counting),
             None => Err(UserError::new(format!(
-                "nothing says how much memory of {} is free, so just {budget} cannot be left to a job",
+                "the free memory of {} is unknown, so fit-check cannot leave exactly {budget} to the job",
                 device.name
             ))
             .hint("NVIDIA's driver says it (libnvidia-ml.so.1); `fit-check max-batch` answers without a device")),
@@ -147,7 +155,7 @@ impl MemoryLimiter {
         }
         let free = proof.train(largest, Mode::Real, false, None)?;
         let Some(beside) = self.overhead(&free) else {
-            anyhow::bail!("batch {largest} {} before there was any limit", free.ending);
+            return Err(no_overhead(largest, &free.ending).into());
         };
         let first = self.train(proof, largest, beside + budget)?;
         // On a busy machine a run can take some 30 MB more than another. If this run needed less, the
@@ -185,4 +193,25 @@ impl MemoryLimiter {
         let beside = |mark: &Mark| Some(overhead(mark)?.saturating_sub(mark.pools.reserved));
         run.marks.iter().filter_map(beside).max()
     }
+}
+
+/// The error if the run of batch `largest` without a limit, which `ending` describes, does not tell what the process
+/// takes besides the pools.
+fn no_overhead(largest: u64, ending: &Outcome) -> UserError {
+    let (error, hint) = match ending {
+        Outcome::Trained => (
+            "trained, but the system does not report the memory of its process".to_string(),
+            "`fit-check max-batch` answers without a device",
+        ),
+        Outcome::TimedOut(_) => (ending.to_string(), "--timeout SECONDS gives it longer"),
+        Outcome::OutOfMemory(_) => (
+            format!("{ending} before there was any limit"),
+            "end the other programs that hold memory of the device, or make --memory smaller",
+        ),
+        _ => (
+            format!("{ending} before there was any limit"),
+            "`verify` with --batch N in place of --max-batch trains a smaller batch",
+        ),
+    };
+    UserError::new(format!("batch {largest} {error}")).hint(hint)
 }

@@ -23,7 +23,7 @@ pub enum Confidence {
 
 /// The differences between a weights file and the network that its configuration describes.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-pub struct Comparison {
+pub struct WeightsCheck {
     /// The confidence in the estimate that follows.
     pub confidence: Confidence,
     /// The number of equal tensors.
@@ -36,8 +36,8 @@ pub struct Comparison {
     pub other_shape: Vec<String>,
 }
 
-impl Comparison {
-    /// The comparison of a network that comes without weights.
+impl WeightsCheck {
+    /// The check of a network that comes without weights.
     pub fn without_weights() -> Self {
         Self {
             confidence: Confidence::Medium,
@@ -55,7 +55,7 @@ impl Comparison {
             .iter()
             .map(|tensor| (current(&tensor.name), tensor.shape.as_slice()))
             .collect();
-        let mut comparison = Self::without_weights();
+        let mut check = Self::without_weights();
         for tensor in &published.tensors {
             let shape = tensor.published_shape();
             for name in &tensor.names {
@@ -64,24 +64,24 @@ impl Comparison {
                     .remove(name)
                     .or_else(|| short().and_then(|short| stored.remove(short)));
                 match found {
-                    None => comparison.missing.push(name.clone()),
-                    Some(there) if there == shape => comparison.matching += 1,
-                    Some(there) => comparison
+                    None => check.missing.push(name.clone()),
+                    Some(there) if there == shape => check.matching += 1,
+                    Some(there) => check
                         .other_shape
                         .push(format!("{name}: {there:?} in the file, {shape:?} expected")),
                 }
             }
         }
-        comparison.unexpected = stored
+        check.unexpected = stored
             .into_keys()
             .filter(|name| !published.is_redundant(name))
             .collect();
-        comparison.unexpected.sort();
-        comparison.confidence = match comparison.differences() {
+        check.unexpected.sort();
+        check.confidence = match check.differences() {
             0 => Confidence::High,
             _ => Confidence::Low,
         };
-        comparison
+        check
     }
 
     /// The number of tensors that differ.
