@@ -8,8 +8,7 @@
 # OUT gets four files, since the machine may bring back only a few:
 #   records.jsonl, largest_batches.jsonl   lines for docs/data
 #   jobs.tar.gz   a folder for each job: answer.json, and decisions.jsonl, a line for each decision of burn's tuner
-#                 with the times of all candidates. Each process of a job appends to it: the run, then the dry
-#                 run in which the peak is sampled.
+#                 with the times of all candidates; each process of a job that trains appends to it
 #   log           what was said, and when
 #
 # To try it without a GPU:
