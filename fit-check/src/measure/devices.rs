@@ -84,7 +84,7 @@ impl FromStr for DeviceName {
     fn from_str(text: &str) -> Result<Self, UserError> {
         let lower = text.to_lowercase();
         let (driven, index) = lower.split_once(':').unwrap_or((&lower, "0"));
-        let unknown = || UserError::new(format!("`{text}` is no value of --device"));
+        let unknown = || UserError::invalid_value("--device", text);
         let index = index
             .parse()
             .map_err(|_| unknown().hint("--device is wgpu, or wgpu:1 for the second device"))?;

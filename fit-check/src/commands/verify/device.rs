@@ -77,8 +77,9 @@ pub(super) fn driver(
             "NVIDIA's driver knows no cards but those of this machine",
         )
         .hint("leave --gpu out, or train on a card that is not there with --driver counting")),
-        (Some(other), _) => Err(UserError::new(format!("`{other}` is no value of --driver"))
-            .hint("--driver is nvidia or counting")),
+        (Some(other), _) => {
+            Err(UserError::invalid_value("--driver", other).hint("--driver is nvidia or counting"))
+        }
     }
 }
 

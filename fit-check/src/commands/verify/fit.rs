@@ -158,9 +158,7 @@ fn overhead(proof: &Verification) -> Option<estimator::Bytes> {
 pub(super) fn percent(text: &str) -> Result<f64, UserError> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
-        _ => Err(
-            UserError::new(format!("`{text}` is no value of --tolerance"))
-                .hint("--tolerance is a number of percent from 0 on, such as 2"),
-        ),
+        _ => Err(UserError::invalid_value("--tolerance", text)
+            .hint("--tolerance is a number of percent from 0 on, such as 2")),
     }
 }
