@@ -17,7 +17,7 @@ use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::queue_lag::refused_with_lag;
-use crate::races::may_run_out;
+use crate::races::{fits_without_overwriting, may_run_out};
 use crate::record::Refusal;
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
@@ -63,6 +63,11 @@ pub struct LargestBatch {
     /// The batch before `batch`, if it does not fit although `batch` does: with another batch the pools have pages of
     /// another size. It was only run if a replay predicted that, so `None` does not prove that it fits.
     pub smaller_refused: Option<u64>,
+    /// Whether `batch` also fits where burn overwrites no operand that the device's thread may be allocating
+    /// ([`InPlace::Never`](crate::InPlace::Never)). If not, a long training can run out of memory by chance;
+    /// [`largest_in_every_run`] finds a batch that does not. `None` if not even one sample fits, or if that run says
+    /// nothing.
+    pub fits_without_overwriting: Option<bool>,
 }
 
 /// Finds the largest batch of `step` that fits on `device`, whose memory must be limited, and how much memory
@@ -129,6 +134,10 @@ pub fn largest_batch<P: Program>(
         }
         _ => None,
     };
+    let fits_without_overwriting = match fit.batch {
+        0 => None,
+        batch => fits_without_overwriting(program.program, batch, spec),
+    };
     Ok(LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
@@ -139,6 +148,7 @@ pub fn largest_batch<P: Program>(
             refused: fit.refused,
         },
         smaller_refused,
+        fits_without_overwriting,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::queue_lag::refused_with_lag;
+use crate::races::fits_without_overwriting;
 use crate::run::Run;
 use crate::{Bytes, Error, OutOfMemory, Tuning};
 
@@ -26,6 +27,10 @@ pub struct Verdict {
     /// Whether the step also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is
     /// enough memory to spare, or if the step does not fit without lag.
     pub lag_fits: Option<bool>,
+    /// Whether the step also fits where burn overwrites no operand that the device's thread may be allocating
+    /// ([`InPlace::Never`](crate::InPlace::Never)), as can happen now and then in a long training; `None` as for
+    /// `lag_fits`, or if that run fails.
+    pub fits_without_overwriting: Option<bool>,
 }
 
 impl Verdict {
@@ -102,6 +107,7 @@ pub fn verdict(
         headroom_bytes: available.signed_difference(required),
         first_run_fits: None,
         lag_fits: None,
+        fits_without_overwriting: None,
     };
     if !verdict.fits() {
         return Ok(verdict);
@@ -116,6 +122,7 @@ pub fn verdict(
     }
     if is_close(device, required) {
         verdict.lag_fits = Some(refused_with_lag(program, batch, &run)?.is_none());
+        verdict.fits_without_overwriting = fits_without_overwriting(program, batch, device);
     }
     Ok(verdict)
 }

@@ -97,6 +97,9 @@ pub struct LargestBatchRecord {
     /// Whether it runs out of memory in some simulated run, which was looked for if it did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_run_out: bool,
+    /// Whether it also fits where burn does not overwrite some operands, which was not looked for before 2026-11-28.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fits_without_overwriting: Option<bool>,
     /// The next batch, which is predicted not to fit.
     pub next: u64,
     /// How the next batch ended.
@@ -152,6 +155,7 @@ impl LargestBatchRecord {
             batch: largest.batch,
             ending: RecordedOutcome::of(&largest.ending),
             may_run_out: largest.may_run_out,
+            fits_without_overwriting: largest.fits_without_overwriting,
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
             next_may_fit: next.may_fit,

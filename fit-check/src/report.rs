@@ -78,6 +78,11 @@ pub struct Verdict {
     /// to spare, or if the step does not fit without lag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_fits: Option<bool>,
+    /// Whether the step also fits where burn does not overwrite the operands that the device's thread may be allocating
+    /// ([`estimator::InPlace::Never`]), which a long training meets now and then; none as for `lag_fits`, or if burn's
+    /// tuner did not come to an end in that run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits_without_overwriting: Option<bool>,
     /// Whether the step fits in every run that was tried ([`estimator::may_run_out`]); none unless the user asked for
     /// it and the step fits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +100,7 @@ impl Verdict {
             reason: verdict.refused.as_ref().map(ToString::to_string),
             first_run_fits: verdict.first_run_fits,
             lag_fits: verdict.lag_fits,
+            fits_without_overwriting: verdict.fits_without_overwriting,
             every_run_fits: None,
         }
     }
@@ -234,6 +240,11 @@ pub struct CardBatch {
     /// Tokens in the largest batch, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
+    /// Whether the largest batch also fits where burn does not overwrite the operands that the device's thread may be
+    /// allocating ([`estimator::InPlace::Never`]), which a long training meets now and then; none if not even one sample
+    /// fits, or if burn's tuner did not come to an end in that run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits_without_overwriting: Option<bool>,
     /// Samples in the largest batch that fits in every run that was tried, if that was asked for: without and with
     /// queue lags, and where burn does not overwrite some operands.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,6 +275,7 @@ impl CardBatch {
             gpu: GpuName::new(card),
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
+            fits_without_overwriting: found.fits_without_overwriting,
             every_run_batch,
             smaller_refused: found.smaller_refused,
             at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
@@ -337,6 +349,10 @@ pub struct BatchRun {
     pub may_fit: bool,
     /// Whether it may run out of memory all the same, in such a run. It is looked for if the batch did.
     pub may_run_out: bool,
+    /// Whether it also fits where burn does not overwrite some operands, as `max-batch` says before any measurement
+    /// ([`CardBatch::fits_without_overwriting`]); none for the next batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits_without_overwriting: Option<bool>,
     /// How often burn's tuner was asked for a kernel that it did not know, although the step was tuned before; none
     /// if never.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -346,8 +362,9 @@ pub struct BatchRun {
 }
 
 impl BatchRun {
-    /// Whether the batch ended as estimated on a device of this kind. On a software device any failure counts as being
-    /// out of memory, since Mesa's driver crashes and does not report it. On others only that error counts.
+    /// Whether the batch ended as estimated on a device of this kind: a batch that fits, but not in every run, may run out
+    /// of memory. On a software device any failure counts as being out of memory, since Mesa's driver crashes and does not
+    /// report it. On others only that error counts.
     pub fn agrees(&self, device: DeviceKind) -> bool {
         let trained = self.ending == Outcome::Trained;
         let ran_out = match device {
@@ -357,7 +374,7 @@ impl BatchRun {
             }
         };
         match self.fits {
-            true => trained,
+            true => trained || self.fits_without_overwriting == Some(false) && ran_out,
             false => self.may_fit && trained || ran_out,
         }
     }
@@ -452,7 +469,8 @@ impl From<&Gpu> for GpuReport {
 mod tests {
     use super::*;
 
-    /// A batch that fits only with some queue lag may train or not: on a real device the lag changes all the time.
+    /// A batch that fits only with some queue lag may train or not: on a real device the lag changes all the time. So may
+    /// one that fits, but not where burn does not overwrite some operands.
     #[test]
     fn a_batch_ends_as_estimated() {
         let ending = [
@@ -461,7 +479,7 @@ mod tests {
             Outcome::Failed(String::new()),
             Outcome::TimedOut(1),
         ];
-        let agreements = |device, fits, may_fit| {
+        let agreements = |device, fits, may_fit, fits_without_overwriting| {
             ending.clone().map(|ending| {
                 let run = BatchRun {
                     batch: 1,
@@ -469,6 +487,7 @@ mod tests {
                     fits,
                     may_fit,
                     may_run_out: !fits,
+                    fits_without_overwriting,
                     tuner_requests: None,
                     ending,
                 };
@@ -478,9 +497,16 @@ mod tests {
         for device in [DeviceKind::Gpu, DeviceKind::Counting, DeviceKind::Software] {
             // Only a software device may fail in any way when it is out of memory.
             let any = device == DeviceKind::Software;
-            assert_eq!(agreements(device, true, true), [true, false, false, false]);
-            assert_eq!(agreements(device, false, true), [true, true, any, false]);
-            assert_eq!(agreements(device, false, false), [false, true, any, false]);
+            for certain in [None, Some(true)] {
+                let ends = agreements(device, true, true, certain);
+                assert_eq!(ends, [true, false, false, false]);
+            }
+            let ends = agreements(device, true, true, Some(false));
+            assert_eq!(ends, [true, true, any, false]);
+            let ends = agreements(device, false, true, None);
+            assert_eq!(ends, [true, true, any, false]);
+            let ends = agreements(device, false, false, None);
+            assert_eq!(ends, [false, true, any, false]);
         }
     }
 }

@@ -133,6 +133,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             fits: true,
             may_fit: true,
             may_run_out: false,
+            fits_without_overwriting: Some(true),
             tuner_requests: Some(3),
             ending,
         };

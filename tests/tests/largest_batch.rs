@@ -134,6 +134,35 @@ impl BatchObserver for NoObserver {
     fn found(&self, _job: usize, _device: usize, _found: &CellResult) {}
 }
 
+/// Computes `x + 1` of a tensor beside three others, while the device's thread may be allocating `x`: the calls for 16
+/// small tensors end the batch of calls with that allocation. Where burn does not overwrite `x`, a fifth tensor has to fit.
+/// Without the small tensors burn always overwrites `x`.
+#[test]
+#[cfg(not(feature = "fusion"))] // Fusion would make one kernel of both operations.
+fn the_largest_batch_may_have_no_room_without_overwriting() {
+    for (small, fits) in [(16, false), (0, true)] {
+        let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+            let device = run.device();
+            let zeros = || Tensor::<2>::zeros([samples as usize, 1 << 18], &device);
+            let _others = [(); 3].map(|()| zeros());
+            let x = zeros();
+            let _small: Vec<_> = (0..small)
+                .map(|_| Tensor::<1>::zeros([1], &device))
+                .collect();
+            let y = x + 1;
+            run.input(&y);
+            run.end(Phase::Forward);
+        });
+        let device = DeviceSpec::unlimited(Runtime::Cuda);
+        let device = device.with_memory(Bytes::gib(1), Bytes::ZERO);
+        let proposer = Proposer::learn(&step, &device).unwrap();
+        let found = largest_batch(&step, &proposer, &device).unwrap();
+        // A sample has 1 MiB of each of four tensors.
+        assert!(found.batch > 240 && found.batch <= 256, "{}", found.batch);
+        assert_eq!(found.fits_without_overwriting, Some(fits));
+    }
+}
+
 /// A sample takes 512 KiB of 4 GiB, in eight tensors. An odd number of samples has one tensor more, so no two
 /// neighbors make the same calls.
 #[test]

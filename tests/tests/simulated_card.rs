@@ -5,12 +5,13 @@ use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use estimator::{
-    Analysis, Bytes, DeviceSpec, InPlace, Phase, Runtime, Simulated, SimulatedCard, Tuning, fits,
-    replay, simulate,
+    Analysis, Bytes, DeviceSpec, Phase, Runtime, Simulated, SimulatedCard, Tuning, fits, replay,
+    simulate,
 };
-use fit_check::comparison::Figures;
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
+use {estimator::InPlace, fit_check::comparison::Figures};
 
 fn resnet(name: &str, batch: usize, precision: Precision) -> (Variant, Job) {
     let variant = model_zoo::find(name).unwrap();
@@ -134,17 +135,19 @@ fn a_thread_that_is_behind_finds_other_pages() {
     assert_eq!(more, Bytes(139_141_024 - 129_703_840));
 }
 
-/// Computes `x + 1` of a tensor with so many rows of 4 KiB beside other tensors of its size. It overwrites `x` where nothing
-/// else uses `x`: burn asks CubeCL (`can_mut`).
-fn increment(rows: usize, others: usize, device: DeviceSpec) -> Simulated {
+/// Computes `x + 1` of a tensor with so many rows of 4 KiB beside other tensors of its size, and after small ones. It
+/// overwrites `x` where nothing else uses `x`: burn asks CubeCL (`can_mut`).
+/// With fusion, one kernel would do both.
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
+fn increment(rows: usize, others: usize, small_tensors: usize, device: DeviceSpec) -> Simulated {
     let device = device.with_tuning(Tuning::Cold);
     let simulated = simulate(device, FloatDType::F32, |run| {
-        let ones = || Tensor::<2>::ones([rows, 1024], &run.device());
+        let device = run.device();
+        let ones = || Tensor::<2>::ones([rows, 1024], &device);
         let _others: Vec<_> = (0..others).map(|_| ones()).collect();
         let x = ones();
-        // Without the end of a phase in between, fusion would make one kernel of both operations.
-        run.input(&x);
-        run.end(Phase::Data);
+        let small = |_| Tensor::<1>::ones([1], &device);
+        let _small: Vec<_> = (0..small_tensors).map(small).collect();
         let y = x + 1;
         run.input(&y);
         run.end(Phase::Forward);
@@ -152,23 +155,33 @@ fn increment(rows: usize, others: usize, device: DeviceSpec) -> Simulated {
     simulated.unwrap()
 }
 
+/// Each small tensor takes two calls, and CubeCL hands over 32 at once. While the device's thread may be allocating `x`,
+/// burn does not overwrite it: in the batch of calls after the one with that allocation, and neither in that nor later.
 #[test]
-fn an_operand_that_is_not_overwritten_needs_a_second_buffer() {
-    let most = |in_place| increment(1024, 0, unlimited().with_in_place(in_place)).most_in_use();
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
+fn an_operand_that_is_being_allocated_is_not_overwritten() {
+    let most = |in_place, small| {
+        let device = unlimited().with_in_place(in_place);
+        increment(1024, 0, small, device).most_in_use()
+    };
     let tensor = Bytes(4 << 20);
-    let overwritten = most(InPlace::WhenPossible);
-    assert!(overwritten >= tensor && overwritten < tensor + tensor);
-    assert!(most(InPlace::Never) >= tensor + tensor);
+    for (small, overwrites) in [(0, true), (14, true), (16, false), (29, false), (33, true)] {
+        let overwritten = most(InPlace::WhenPossible, small);
+        assert!(overwritten >= tensor && overwritten < tensor + tensor);
+        let never = most(InPlace::Never, small);
+        assert_eq!(never < tensor + tensor, overwrites, "{small}");
+    }
 }
 
 /// A measured step that completed can have made some of the launches of a run in which the card refuses an allocation,
 /// and not all of them.
 #[test]
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
 fn of_a_run_that_the_card_refuses_only_the_metadata_widens_the_estimate() {
     // Nothing is larger than a quarter of a card.
     let memory = Bytes::mib(1200);
     let card = unlimited().with_memory(memory, Bytes::ZERO);
-    let run = |device| increment(256 * 256, 3, device);
+    let run = |device| increment(256 * 256, 3, 16, device);
     let usual = run(card.clone());
     assert!(usual.outcome().is_ok());
     let refused = run(card.clone().with_in_place(InPlace::Never));
@@ -192,7 +205,8 @@ fn of_a_run_that_the_card_refuses_only_the_metadata_widens_the_estimate() {
 
 /// Which operands burn overwrites decides the layout of many a result in MobileNetV2, and so how its rows are padded.
 #[test]
-#[cfg(not(feature = "autotune"))] // Other operands can be other kernels to tune, in run after run.
+// Other operands can be other kernels to tune, in run after run.
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
 fn other_choices_of_operands_are_in_the_range() {
     let variant = model_zoo::find("mobilenet-v2").unwrap();
     let request = Request {

@@ -12,18 +12,22 @@ use crate::random;
 /// allocation of that operand it holds one handle more (`initialize_memory` in `cubecl-cuda` 0.11.3,
 /// `src/compute/server.rs`). If burn asks at that moment, it is told no. On a real card this happens now and
 /// then, so a few launches of a real step are not those of [`WhenPossible`](Self::WhenPossible).
+///
+/// Few operands can meet that moment. The thread executes one batch of 32 calls while the program fills the next
+/// (`execute_tasks` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`). So it can only be an operand that was
+/// allocated in the batch before the one in which burn asks, and only if the program did not wait for that batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InPlace {
     /// burn overwrites every operand that nothing else uses: the device's thread is never asked at the wrong
     /// moment.
     #[default]
     WhenPossible,
-    /// burn overwrites no operand.
+    /// burn overwrites no operand that the device's thread may be allocating.
     Never,
-    /// burn overwrites half of the operands, and so sometimes the second where it would overwrite the first. The
+    /// burn overwrites half of those operands, and so sometimes the second where it would overwrite the first. The
     /// number is the seed of the choice.
     Half(u64),
-    /// burn overwrites all operands but one in a hundred. The number is the seed of the choice. In a log of CUDA's own
+    /// burn overwrites all of those operands but one in a hundred. The number is the seed of the choice. In a log of CUDA's own
     /// runtime on a machine with little else to do it was one launch in 13,000; on a busy machine it is more.
     Most(u64),
 }
@@ -42,43 +46,66 @@ impl InPlace {
     ];
 }
 
-/// The buffers that burn is not to overwrite.
+/// Which operands burn is not to overwrite.
 #[derive(Debug)]
-pub(crate) struct NotOverwritten {
+struct Choices {
     in_place: InPlace,
     random: u64,
-    /// A handle of each, as long as the program holds it.
+}
+
+impl Choices {
+    fn new(in_place: InPlace) -> Self {
+        let random = match in_place {
+            InPlace::Half(seed) | InPlace::Most(seed) => seed,
+            InPlace::WhenPossible | InPlace::Never => 0,
+        };
+        Self { in_place, random }
+    }
+
+    /// Whether burn is not to overwrite the buffer that is allocated next, while the device's thread allocates it.
+    fn spares_next(&mut self) -> bool {
+        match self.in_place {
+            InPlace::WhenPossible => false,
+            InPlace::Never => true,
+            InPlace::Half(_) => random::next(&mut self.random) & 1 == 1,
+            InPlace::Most(_) => random::next(&mut self.random).is_multiple_of(ONE_IN),
+        }
+    }
+}
+
+/// The buffers that burn is not to overwrite now.
+#[derive(Debug)]
+pub(crate) struct NotOverwritten {
+    choices: Choices,
+    /// A handle of each, which the device's thread may be allocating.
     held: Vec<ManagedMemoryHandle>,
 }
 
 impl NotOverwritten {
     pub fn new(in_place: InPlace) -> Self {
-        let random = match in_place {
-            InPlace::Half(seed) | InPlace::Most(seed) => seed,
-            InPlace::WhenPossible | InPlace::Never => 0,
-        };
         Self {
-            in_place,
-            random,
+            choices: Choices::new(in_place),
             held: Vec::new(),
         }
     }
 
-    /// Notes the allocation of `memory`.
-    pub fn allocated(&mut self, memory: &ManagedMemoryHandle) {
-        let overwritten = match self.in_place {
-            InPlace::WhenPossible => true,
-            InPlace::Never => false,
-            InPlace::Half(_) => random::next(&mut self.random) & 1 == 0,
-            InPlace::Most(_) => !random::next(&mut self.random).is_multiple_of(ONE_IN),
-        };
-        if !overwritten {
-            self.held.push(memory.clone());
+    /// The program has handed over a batch of calls that allocate `memory`, and the device's thread has executed those
+    /// before. The program goes on, or `waits` for this batch too.
+    pub fn handed_over<'a>(
+        &mut self,
+        memory: impl Iterator<Item = &'a ManagedMemoryHandle>,
+        waits: bool,
+    ) {
+        self.held.clear();
+        for memory in memory {
+            if self.choices.spares_next() && !waits {
+                let held = memory.clone();
+                // What only the call and this handle hold, the program has dropped: it is free after its last call.
+                let is_dropped = held.can_mut();
+                if !is_dropped {
+                    self.held.push(held);
+                }
+            }
         }
-    }
-
-    /// Drops the handles of buffers that the program no longer holds, so that their pools see them as free.
-    pub fn drop_unused(&mut self) {
-        self.held.retain(|memory| !memory.can_mut());
     }
 }

@@ -249,11 +249,15 @@ impl CardServer {
     fn drain_queue(&mut self) {
         let calls = std::mem::take(&mut self.waiting);
         self.execute(calls, true);
-        self.not_overwritten.drop_unused();
     }
 
     /// Executes `calls`, the first in the queue; `drains` if the program waits until the queue is empty.
     fn execute(&mut self, calls: Vec<(StreamId, Call)>, drains: bool) {
+        let allocated = calls.iter().filter_map(|(_, call)| match call {
+            Call::Allocate { memory, .. } => Some(memory),
+            _ => None,
+        });
+        self.not_overwritten.handed_over(allocated, drains);
         // The program often waits for a queue that is empty.
         if calls.is_empty() && self.shared.recorder().is_drained() {
             return;
@@ -265,7 +269,6 @@ impl CardServer {
         let mut suspects = Suspects::These(Vec::new());
         let mut refusals = self.shared.budget.refusals();
         for (stream, call) in calls {
-            self.not_overwritten.drop_unused();
             match call {
                 // How often CubeCL launches a probe depends on the host's clock, and the probes of arithmetic
                 // allocate for each launch, so the recording leaves that out. On a card that computes nothing the
@@ -535,7 +538,6 @@ impl Server for CardServer {
         size: u64,
         stream_id: StreamId,
     ) -> Result<(), ServerError> {
-        self.not_overwritten.allocated(&memory);
         self.enqueue(stream_id, Call::Allocate { memory, size });
         Ok(())
     }

@@ -159,6 +159,7 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
         reason,
         first_run_fits: None,
         lag_fits: None,
+        fits_without_overwriting: None,
         every_run_fits: None,
     }
 }

@@ -9,8 +9,8 @@ use estimator::{Bytes, Runtime, Tuning, upstream};
 
 use super::cold_database::ColdDatabase;
 use super::{
-    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Opened, Outcome, TUNES_APART, Task,
-    Training,
+    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Mode, Opened, Outcome, TUNES_APART,
+    Task, Training,
 };
 use crate::child_process;
 use crate::counting_driver::CountingDriver;
@@ -173,7 +173,12 @@ impl Setup {
         let device = self.device;
         match opened {
             Some(opened) => {
-                let (peak, phase_peaks) = self.peaks(&marks)?;
+                let (peak, phase_peaks) = match task {
+                    // CubeCL takes a page from the driver when a launch uses it, and in a dry run only burn's tuner
+                    // launches kernels. So what the driver counts is not what the step takes.
+                    Task::Train(_, training) if training.mode == Mode::DryRun => (None, Vec::new()),
+                    _ => self.peaks(&marks)?,
+                };
                 // What a run took in which burn only tuned its kernels does not count.
                 let peak_reserved = match task {
                     Task::Train(_, training) if training.tuning == Tuning::Warm => {

@@ -290,6 +290,9 @@ pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
         })
         .column_as("first run fits", "first_run_fits", |v| v.first_run_fits)
         .column_as("fits with a lag", "lag_fits", |v| v.lag_fits)
+        .column_as("without overwriting", "fits_without_overwriting", |v| {
+            v.fits_without_overwriting
+        })
         .column_as("fits in every run", "every_run_fits", |v| v.every_run_fits)
         .column_as("why", "reason", |v| v.reason.as_ref())
         .build();
@@ -324,6 +327,7 @@ mod tests {
             reason: (!fits).then(|| "an allocation, in the forward phase".into()),
             first_run_fits: fits.then_some(true),
             lag_fits: None,
+            fits_without_overwriting: fits.then_some(true),
             every_run_fits,
         }
     }
@@ -342,9 +346,10 @@ mod tests {
             verdict("large", true, Some(false)),
             verdict("small", false, None),
         ];
-        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,every_run_fits,reason\n\
-            net,large,true,3,true,,false,\n\
-            net,small,false,-2,,,,\"an allocation, in the forward phase\"\n";
+        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,\
+            fits_without_overwriting,every_run_fits,reason\n\
+            net,large,true,3,true,,true,false,\n\
+            net,small,false,-2,,,,,\"an allocation, in the forward phase\"\n";
         assert_eq!(render(&verdicts), rows);
     }
 }

@@ -79,15 +79,24 @@ pub(super) fn assumptions(asked: &JobInfo) -> String {
 pub(crate) fn verdict_line(verdict: &Verdict) -> String {
     let name = &verdict.gpu.name;
     let line = fits_line(verdict, name);
-    let close = match (verdict.lag_fits, verdict.every_run_fits) {
-        (Some(false), _) => {
+    let Verdict {
+        lag_fits,
+        fits_without_overwriting,
+        every_run_fits,
+        ..
+    } = verdict;
+    let close = match (lag_fits, fits_without_overwriting, every_run_fits) {
+        (Some(false), ..) => {
             "where the device's thread is behind the program, the pools take more pages, and it does not fit"
         }
-        (_, Some(false)) => {
+        (_, Some(false), _) => {
+            "where burn does not overwrite some operands, as can happen now and then in a long training, it does not fit"
+        }
+        (.., Some(false)) => {
             "in one of the runs that were tried it does not fit, since burn does not overwrite some operands or the device's thread is behind; a long training meets such runs"
         }
-        (_, Some(true)) => return format!("{line}, in every run that was tried"),
-        (_, None) => return line,
+        (.., Some(true)) => return format!("{line}, in every run that was tried"),
+        _ => return line,
     };
     format!("{line}\n  {}: {close}", styled(BAD, "close"))
 }
@@ -156,6 +165,7 @@ mod tests {
                 reason,
                 first_run_fits: None,
                 lag_fits: None,
+                fits_without_overwriting: None,
                 every_run_fits: None,
             };
             fits_line(&verdict, "L4")

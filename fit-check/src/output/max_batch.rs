@@ -60,6 +60,13 @@ fn batch_lines(card: &CardBatch) -> String {
             "    batch {smaller:<6} does not fit, although it is smaller: look at the one that you choose with `estimate`"
         );
     }
+    if card.fits_without_overwriting == Some(false) {
+        let _ = writeln!(
+            lines,
+            "    batch {:<6} does not fit where burn does not overwrite some operands, as can happen in a long training",
+            card.max_batch
+        );
+    }
     let every_run = match card.every_run_batch {
         Some(0) if card.max_batch > 0 => "no batch fits in every run that was tried".to_string(),
         Some(batch) if batch > 0 => format!("batch {batch:<6} fits in every run that was tried"),
@@ -122,6 +129,9 @@ impl Report for MaxBatchReport {
                 Limit::SingleAllocation => "single allocation",
             })
             .column_as("tokens", "max_tokens", |c| c.max_tokens)
+            .column_as("without overwriting", "fits_without_overwriting", |c| {
+                c.fits_without_overwriting
+            })
             .column_as("in every run", "every_run_batch", |c| c.every_run_batch)
             .column_as("smaller, refused", "smaller_refused", |c| c.smaller_refused)
             .column_as("why not the next", "next_refused", |c| &c.next.refused)

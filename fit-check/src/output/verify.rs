@@ -257,7 +257,9 @@ impl LimitReport {
             run.batch,
             run.required_bytes.to_string(),
             match run.fits {
-                true if run.may_run_out => "fits, but not in every run",
+                true if run.may_run_out || run.fits_without_overwriting == Some(false) => {
+                    "fits, but not in every run"
+                }
                 true => "fits",
                 false if run.may_fit => "may fit, as runs differ a little",
                 false => "does not fit",
