@@ -9,6 +9,9 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 export CARGO_TERM_COLOR=never CUDARC_CUDA_VERSION=${CUDARC_CUDA_VERSION:-13000}
 
+answers=$(mktemp -d)
+trap 'rm -r "$answers"' EXIT
+
 step() {
   printf '\n== %s (%ss)\n' "$1" "$SECONDS"
 }
@@ -18,26 +21,27 @@ verify() {
   "$program" verify resnet-20 --device cuda --driver counting --quiet "$@"
 }
 
-# `fit-check run` on a program that trains: its peak is that of the estimate, and a page shows it.
-peak_is_estimated() {
-  local program=$1
-  shift
-  local folder
-  folder=$(mktemp -d)
-  "$program" verify "$@" --device cuda --driver counting --format json --quiet >"$folder/verify.json"
-  "$program" run --memory 64GiB --format json --quiet --output "$folder/run.json" --html "$folder/run.html" -- \
-    "$program" verify "$@" --device cuda --quiet >/dev/null
-  grep -q '<svg' "$folder/run.html"
-  python3 - "$folder" <<'PYTHON'
+# The value in a JSON file at a path of keys and positions.
+value() {
+  python3 -c '
 import json, sys
-folder = sys.argv[1]
-verify = json.load(open(f"{folder}/verify.json"))
-run = json.load(open(f"{folder}/run.json"))
-estimated, ran = verify["estimated"]["peak_reserved_bytes"], run["cards"][0]["peak_bytes"]
-print(f"estimated {estimated}, taken {ran}")
-sys.exit(estimated != ran)
-PYTHON
+value = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]:
+    value = value[int(key) if key.isdigit() else key]
+print(value)' "$@"
+}
+
+# A program takes at most ESTIMATED bytes: takes ESTIMATED PROGRAM ARGUMENTS…
+takes() {
+  local estimated=$1 folder taken
+  shift
+  folder=$(mktemp -d)
+  "$program" run --memory 64GiB --format json --quiet --output "$folder/run.json" --html "$folder/run.html" -- "$@" >/dev/null
+  grep -q '<svg' "$folder/run.html"
+  taken=$(value "$folder/run.json" cards 0 peak_bytes)
   rm -r "$folder"
+  echo "estimated $estimated, taken $taken"
+  [ "$estimated" = "$taken" ]
 }
 
 for features in "--no-default-features" ""; do
@@ -67,7 +71,14 @@ for features in "--no-default-features" ""; do
   verify --memory 2GiB --max-batch
 
   step "a program's peak is that of its estimate"
-  peak_is_estimated "$program" resnet-20 --batch 8
+  verify --batch 8 --format json >"$answers/verify.json"
+  takes "$(value "$answers/verify.json" estimated peak_reserved_bytes)" \
+    "$program" verify resnet-20 --batch 8 --device cuda --quiet
+
+  step "so is that of the example program"
+  "$target/release/own_code" estimate mixer --batch 64 --tuning cold --memory 64GiB --format json --quiet \
+    >"$answers/estimate.json"
+  takes "$(value "$answers/estimate.json" peak reserved_bytes)" "$target/release/train_mixer" 64
 
   step "random jobs are as estimated"
   "$target/release/differential" --seed 5 --cases 8

@@ -93,7 +93,7 @@ impl Report for MaxBatchReport {
         let may_ask = |card: &CardBatch| card.max_batch > 0 && card.every_run_batch.is_none();
         let others = match self.cards.iter().any(may_ask) {
             true => {
-                "; in a long training a step can now and then need more: --every-run tries such steps"
+                "; in a long training a step can now and then need more: one such step was run, --every-run tries others"
             }
             false => "",
         };
