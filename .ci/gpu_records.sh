@@ -70,7 +70,7 @@ make_records() {
   local before precision model
   before=$(made)
   # Tuned as people run it, with the tuner's decisions and the whole device beside burn's pools (NVML).
-  for precision in fp32:150 mixed:100; do
+  for precision in fp32:240 mixed:150; do
     for model in "${models[@]}"; do
       verify "$model-${precision%:*}" "${precision#*:}" "$model" --precision "${precision%:*}" \
         --record "$out/records.jsonl"

@@ -2,7 +2,11 @@
 ; (`NO_LIBCALL` of src/nvptx/libdevice.rs), without their bodies: kernels are compiled for a driver
 ; that runs none. It stands in where no CUDA toolkit is installed.
 ;
-;   llvm-as libdevice.ll -o libdevice.10.bc
+;   llvm-as libdevice.ll -o libdevice.10.bc        (LLVM 15)
+;
+; The layout is that of the kernels on NVPTX (LLVM 23.1), so that the linker does not warn of another.
+
+target datalayout = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 
 define float @__nv_sinf(float %x) {
   ret float %x
