@@ -150,7 +150,7 @@ fn a_batch_that_trains_by_chance_may_fit() {
     assert!(!estimator::may_fit(&step, 8, &card).unwrap());
 }
 
-/// CUDA's runtime on the counting driver trained 8 samples of StyleGAN on a GTX 1080 Ti in seven of eight runs
+/// CUDA's runtime on the counting driver trained 8 samples of StyleGAN on a GTX 1080 Ti in eight of nine runs
 /// (`docs/data/largest_batches.jsonl`).
 #[test]
 #[cfg(all(feature = "autotune", feature = "fusion"))]
