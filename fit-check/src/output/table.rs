@@ -120,12 +120,10 @@ impl TableReport {
         if run + replayed == 0 {
             return Vec::new();
         }
+        let others = "in a long training a step can now and then need more: `max-batch` says whether the batch fits then";
         if replayed == 0 {
-            return vec![
-                "each batch was run on a simulated card, and so was the next larger, which does \
-                 not fit"
-                    .into(),
-            ];
+            let run = "each batch was run on a simulated card, and so was the next larger, which does not fit";
+            return vec![run.into(), others.into()];
         }
         vec![
             format!(
@@ -137,6 +135,7 @@ impl TableReport {
                 "in {replayed} (method: replay) the step was run on a larger card with the same kernels, and its calls \
                  were repeated in this card's memory"
             ),
+            others.into(),
         ]
     }
 
