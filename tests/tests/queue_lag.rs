@@ -184,6 +184,5 @@ fn the_largest_batch_in_every_run_has_room_for_other_operands() {
     };
     let mut samples = InPlace::SAMPLES.into_iter();
     assert!(samples.all(|in_place| fits(every_run, in_place)));
-    println!("{largest} {every_run}");
     assert!(every_run == largest || may_run_out(&step, every_run + 1, &card).unwrap());
 }

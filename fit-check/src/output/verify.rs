@@ -301,6 +301,9 @@ impl Report for LimitReport {
             .column("fits", |run| run.fits)
             .column_as("may fit", "may_fit", |run| run.may_fit)
             .column_as("may run out", "may_run_out", |run| run.may_run_out)
+            .column_as("without overwriting", "fits_without_overwriting", |run| {
+                run.fits_without_overwriting
+            })
             .column_as("on the device", "ending", |run| run.ending.to_string());
         vec![table.build()]
     }
