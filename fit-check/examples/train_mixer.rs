@@ -10,9 +10,6 @@ mod model;
 
 use std::convert::Infallible;
 
-use burn::module::Module;
-use burn::optim::GradientsParams;
-use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 use model_zoo::{Model, Observer, Phase, Request};
 
@@ -23,12 +20,6 @@ struct Losses {
 
 impl Observer for Losses {
     type Stop = Infallible;
-
-    fn module<M: Module>(&mut self, _name: &str, _module: &M) {}
-
-    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
 
     fn loss(&mut self, loss: &Tensor<1>) {
         println!("loss {}", loss.clone().into_scalar::<f32>());

@@ -169,9 +169,7 @@ mod tests {
     use std::process::Command;
 
     use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
-    use burn::optim::GradientsParams;
     use burn::tensor::Tensor;
-    use burn::tensor::kind::Basic;
 
     use super::*;
     use crate::find;
@@ -241,12 +239,6 @@ mod tests {
             };
             module.visit(&mut Visit { count: self, path });
         }
-
-        fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-        fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
-
-        fn loss(&mut self, _loss: &Tensor<1>) {}
 
         fn end(&mut self, _phase: Phase) -> Result<(), ()> {
             Err(())

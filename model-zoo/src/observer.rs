@@ -27,7 +27,7 @@ pub enum Phase {
 ///
 /// The step makes the calls in the order of its work. A step with several networks (a
 /// generator and a discriminator) reports each of them, and calls [`end`](Self::end) each time
-/// that a phase ends.
+/// that a phase ends. An observer ignores the reports that it has no method for.
 pub trait Observer {
     /// The error with which the observer stops the step.
     type Stop;
@@ -35,16 +35,16 @@ pub trait Observer {
     /// The current state of `module`; `name` is empty if the step trains only one module. A
     /// parameter that the step has not used yet does not exist, and the observer must not
     /// create it.
-    fn module<M: Module>(&mut self, name: &str, module: &M);
+    fn module<M: Module>(&mut self, _name: &str, _module: &M) {}
 
     /// The gradients of the parameters of `module`.
-    fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams);
+    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
 
     /// One tensor of the batch.
-    fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>);
+    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
 
     /// The loss `[1]`, before the backward pass starts.
-    fn loss(&mut self, loss: &Tensor<1>);
+    fn loss(&mut self, _loss: &Tensor<1>) {}
 
     /// The end of `phase`.
     ///
@@ -60,14 +60,6 @@ pub struct NoopObserver;
 
 impl Observer for NoopObserver {
     type Stop = Infallible;
-
-    fn module<M: Module>(&mut self, _name: &str, _module: &M) {}
-
-    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
-
-    fn loss(&mut self, _loss: &Tensor<1>) {}
 
     fn end(&mut self, _phase: Phase) -> Result<(), Infallible> {
         Ok(())

@@ -5,8 +5,6 @@ use std::convert::Infallible;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
-use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
 use crate::{Error, Input, Job, Observer, Phase, Request, check, find, train};
@@ -86,12 +84,6 @@ impl Losses {
 
 impl Observer for Losses {
     type Stop = Infallible;
-
-    fn module<M: Module>(&mut self, _name: &str, _module: &M) {}
-
-    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
 
     fn loss(&mut self, loss: &Tensor<1>) {
         self.losses.push(loss.clone().into_scalar());

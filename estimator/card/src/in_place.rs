@@ -46,20 +46,26 @@ impl InPlace {
     ];
 }
 
-/// Which operands burn is not to overwrite.
+/// The buffers that burn is not to overwrite now.
 #[derive(Debug)]
-struct Choices {
+pub(crate) struct NotOverwritten {
     in_place: InPlace,
     random: u64,
+    /// A handle of each, which the device's thread may be allocating.
+    held: Vec<ManagedMemoryHandle>,
 }
 
-impl Choices {
-    fn new(in_place: InPlace) -> Self {
+impl NotOverwritten {
+    pub fn new(in_place: InPlace) -> Self {
         let random = match in_place {
             InPlace::Half(seed) | InPlace::Most(seed) => seed,
             InPlace::WhenPossible | InPlace::Never => 0,
         };
-        Self { in_place, random }
+        Self {
+            in_place,
+            random,
+            held: Vec::new(),
+        }
     }
 
     /// Whether burn is not to overwrite the buffer that is allocated next, while the device's thread allocates it.
@@ -69,23 +75,6 @@ impl Choices {
             InPlace::Never => true,
             InPlace::Half(_) => random::next(&mut self.random) & 1 == 1,
             InPlace::Most(_) => random::next(&mut self.random).is_multiple_of(ONE_IN),
-        }
-    }
-}
-
-/// The buffers that burn is not to overwrite now.
-#[derive(Debug)]
-pub(crate) struct NotOverwritten {
-    choices: Choices,
-    /// A handle of each, which the device's thread may be allocating.
-    held: Vec<ManagedMemoryHandle>,
-}
-
-impl NotOverwritten {
-    pub fn new(in_place: InPlace) -> Self {
-        Self {
-            choices: Choices::new(in_place),
-            held: Vec::new(),
         }
     }
 
@@ -98,7 +87,7 @@ impl NotOverwritten {
     ) {
         self.held.clear();
         for memory in memory {
-            if self.choices.spares_next() && !waits {
+            if self.spares_next() && !waits {
                 let held = memory.clone();
                 // What only the call and this handle hold, the program has dropped: it is free after its last call.
                 let is_dropped = held.can_mut();

@@ -3,9 +3,7 @@
 use std::convert::Infallible;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use burn::tensor::kind::Basic;
 
 use crate::{Observer, Phase};
 
@@ -155,12 +153,6 @@ impl Observer for PublishedTensors {
             container: String::new(),
         });
     }
-
-    fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
-
-    fn input<const D: usize, K: Basic>(&mut self, _tensor: &Tensor<D, K>) {}
-
-    fn loss(&mut self, _loss: &Tensor<1>) {}
 
     fn end(&mut self, _phase: Phase) -> Result<(), Infallible> {
         Ok(())
