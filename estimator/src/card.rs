@@ -13,8 +13,9 @@ use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
 use cubecl_server::config::autotune::AutotuneLogLevel;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
+use serde_json::json;
 use simulated_card::set_current_card;
-pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, memory};
+pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, TunerCalls, memory};
 pub use simulated_card::{
     CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
 };
@@ -92,11 +93,11 @@ impl SimulatedCard {
 
     /// Restarts the card as one like `spec`, which must have the same kernels, with empty memory. burn still
     /// knows what it can fuse, and its tuner knows what it learned about the card under the runtime name at
-    /// index `name`. `only_tunes` says whether the next program runs only so that burn's tuner learns.
-    pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize, only_tunes: bool) {
+    /// index `name`.
+    pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize, tuner_calls: TunerCalls) {
         // First execute what fusion still holds back of the last program.
         let _ = self.device().sync();
-        let next = CardState::named(spec, name, only_tunes);
+        let next = CardState::named(spec, name, tuner_calls);
         self.shared.becomes(next.clone());
         let _ = HipRuntime::client(&AmdDevice::new(self.index as usize)).flush();
         self.shared = next;
@@ -135,14 +136,20 @@ impl SimulatedCard {
 }
 
 /// Sets burn's configuration for the threads that have not read it yet, regardless of any `burn.toml` and any
-/// environment variable: its defaults, with or without fusion.
+/// environment variable: its defaults, with or without fusion, and a log of each search for what it can fuse.
 pub fn configure_burn(fused: bool) {
-    let burn = match fused {
-        true => BurnConfig::default(),
-        // The fields of `BurnConfig` are private; this is the content of a `burn.toml`, as JSON.
-        false => serde_json::from_str(r#"{"fusion": {"beam_search": {"max_explorations": 0}}}"#)
-            .expect("burn knows this field"),
+    let max_explorations = match fused {
+        true => None,
+        false => Some(0),
     };
+    // The fields of `BurnConfig` are private; this is the content of a `burn.toml`.
+    let content = json!({
+        "fusion": {
+            "beam_search": {"max_explorations": max_explorations},
+            "logger": {"level": "basic", "log": "info"},
+        },
+    });
+    let burn = serde_json::from_value::<BurnConfig>(content).expect("burn knows these fields");
     *BurnConfig::storage().lock() = Some(Arc::new(burn));
 }
 
@@ -219,7 +226,7 @@ impl Drop for SimulatedCard {
             // burn's fusion and its tuners keep their knowledge of a card for the life of the process, and
             // with it a handle on the card's thread; CubeCL would wait 30 seconds for the end of that thread.
             // So the thread stays, asleep, and only the card's memory goes.
-            self.restart(self.shared.spec.clone(), 0, false);
+            self.restart(self.shared.spec.clone(), 0, TunerCalls::OnCard);
         } else {
             // The card's thread ends, and with it the server.
             DeviceHandle::<ShimServer>::shutdown(cubecl_hip::device_id(self.index));

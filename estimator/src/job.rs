@@ -4,6 +4,7 @@ use burn::tensor::FloatDType;
 
 use crate::Error;
 use crate::card::DeviceSpec;
+use crate::record::Recording;
 use crate::run::{Run, Simulated};
 use crate::tuned_devices::TunedDevices;
 
@@ -15,6 +16,16 @@ pub trait Program {
     ///
     /// The step itself failed. A card that is too small is no error: the recording then contains the failure.
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error>;
+
+    /// The calls of the step with `batch` samples on a device like `spec`, to propose a batch from them. They are those of
+    /// [`simulate`](Self::simulate) if burn makes the same calls while it still searches for what it can fuse as later.
+    ///
+    /// # Errors
+    ///
+    /// As for [`simulate`](Self::simulate).
+    fn sketch(&self, batch: u64, spec: DeviceSpec) -> Result<Recording, Error> {
+        Ok(self.simulate(batch, spec)?.recording)
+    }
 
     /// Runs the step on a device like `spec` with unlimited memory. If a buffer of the step is larger than
     /// the device's limit for a single buffer, this lifts that limit as well.
@@ -77,6 +88,11 @@ impl Program for TrainingJob<'_> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
         let step = |run: &mut Run| (self.step)(batch, run);
         self.devices.simulate(batch, spec, step)
+    }
+
+    fn sketch(&self, batch: u64, spec: DeviceSpec) -> Result<Recording, Error> {
+        let step = |run: &mut Run| (self.step)(batch, run);
+        Ok(self.devices.sketch(batch, spec, step)?.recording)
     }
 
     fn accepts(&self, batch: u64) -> bool {

@@ -18,7 +18,7 @@ use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::queue_lag::refused_with_lag;
 use crate::races::{fits_without_overwriting, may_run_out};
-use crate::record::Refusal;
+use crate::record::{Recording, Refusal};
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
 pub use devices::{BatchObserver, CellResult, Method, largest_fits};
@@ -313,6 +313,10 @@ impl<P: Program> Program for Remembering<'_, P> {
         latest.truncate(REMEMBERED - 1);
         latest.push_front((batch, simulated.clone()));
         Ok(simulated)
+    }
+
+    fn sketch(&self, batch: u64, spec: DeviceSpec) -> Result<Recording, Error> {
+        self.program.sketch(batch, spec)
     }
 
     fn accepts(&self, batch: u64) -> bool {

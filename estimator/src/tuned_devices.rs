@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, FloatDType};
-use simulated_card::KernelPreference;
+use simulated_card::{KernelPreference, listens};
 
 use crate::Tuning;
-use crate::card::{DeviceSpec, KernelGroup, SimulatedCard, Trials};
+use crate::card::{CardState, DeviceSpec, KernelGroup, SimulatedCard, Trials, TunerCalls};
 use crate::run::{FirstRun, Run, Simulated, TrialSizes, run};
 use crate::{Bytes, Error};
 
@@ -35,6 +35,8 @@ struct TunedDevice {
     tuned: HashMap<(u64, KernelPreference), Vec<Tuned>>,
     /// How many runtime names are in use.
     names: usize,
+    /// Whether a program has run on the card.
+    has_run: bool,
 }
 
 /// The tuner's knowledge about a card.
@@ -45,6 +47,25 @@ struct Tuned {
     trials: TrialSizes,
     /// The run in which the tuner learned it, if it tuned anything in that run.
     first_run: Option<FirstRun>,
+}
+
+/// What the calls of a run are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// They are part of an answer.
+    Answer,
+    /// A batch is proposed from them.
+    Sketch,
+}
+
+impl Purpose {
+    /// Whether the run on a card with this state serves the purpose.
+    fn is_served_by(self, card: &CardState) -> bool {
+        match self {
+            Self::Answer => card.is_settled(),
+            Self::Sketch => card.has_calls_of_program(),
+        }
+    }
 }
 
 impl TunedDevices {
@@ -77,15 +98,37 @@ impl TunedDevices {
         spec: DeviceSpec,
         program: impl Fn(&mut Run) + Sync,
     ) -> Result<Simulated, Error> {
+        self.run(batch, spec, &program, Purpose::Answer)
+    }
+
+    /// Like [`simulate`](Self::simulate), but the calls are perhaps those that the program makes while burn searches for
+    /// what it can fuse.
+    pub(crate) fn sketch(
+        &self,
+        batch: u64,
+        spec: DeviceSpec,
+        program: impl Fn(&mut Run) + Sync,
+    ) -> Result<Simulated, Error> {
+        self.run(batch, spec, &program, Purpose::Sketch)
+    }
+
+    /// Runs `program`, the job with `batch` samples, on a card like `spec` until a run serves the `purpose`.
+    fn run(
+        &self,
+        batch: u64,
+        spec: DeviceSpec,
+        program: &(impl Fn(&mut Run) + Sync),
+        purpose: Purpose,
+    ) -> Result<Simulated, Error> {
         if spec.simulation.tuning == Tuning::Cold {
             // A new card: a first run also searches for what burn can fuse.
             let card = SimulatedCard::new(spec)?;
             let device = card.configured(self.float)?;
-            return run(&card, device, &program, Trials::AsBurn);
+            return run(&card, device, program, Trials::AsBurn);
         }
         let card = self.card(&spec)?;
         let mut card = card.lock().unwrap_or_else(PoisonError::into_inner);
-        let simulated = card.simulate(batch, &spec, &program, self.trials);
+        let simulated = card.simulate(batch, &spec, program, self.trials, purpose);
         if simulated.is_err() {
             // A program that panicked may have left operations behind that burn was about to fuse.
             let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,6 +151,7 @@ impl TunedDevices {
             card,
             tuned: HashMap::new(),
             names: 0,
+            has_run: false,
         }));
         cards.push((kernels, explored.clone()));
         Ok(explored)
@@ -121,14 +165,19 @@ impl TunedDevice {
         spec: &DeviceSpec,
         program: &(impl Fn(&mut Run) + Sync),
         trials: Trials,
+        purpose: Purpose,
     ) -> Result<Simulated, Error> {
         let limit = spec.largest_trial();
         let known = self.tuned.entry((batch, spec.simulation.preference));
         let known = known.or_default();
         let place = known.iter().position(|tuned| tuned.trials.hold_for(limit));
-        // The tuner is going to learn, and nobody asks how much memory that takes.
-        let mut only_tunes =
-            cfg!(feature = "autotune") && place.is_none() && trials == Trials::Once;
+        // The tuner is going to learn, and nobody asks how much memory that takes. A first run on the card would not serve an
+        // answer, since burn also searches in it for what it can fuse.
+        let mut only_learns = cfg!(feature = "autotune")
+            && place.is_none()
+            && trials == Trials::Once
+            && !(listens() && (self.has_run || purpose == Purpose::Sketch));
+        self.has_run = true;
         let place = place.unwrap_or_else(|| {
             known.push(Tuned {
                 name: self.names,
@@ -144,10 +193,22 @@ impl TunedDevice {
         let tuned = &mut known[place];
         let mut choices = Vec::new();
         for _ in 0..MAX_TUNING_RUNS {
-            self.card.restart(spec.clone(), tuned.name, only_tunes);
-            let simulated = run(&self.card, self.device.clone(), program, trials)?;
-            let only_tuned = std::mem::take(&mut only_tunes);
-            if !only_tuned && !self.card.shared().tuned() {
+            let tuner_calls = match (std::mem::take(&mut only_learns), trials) {
+                (true, _) => TunerCalls::Only,
+                (false, Trials::Once) if listens() => TunerCalls::Apart,
+                (false, _) => TunerCalls::OnCard,
+            };
+            self.card.restart(spec.clone(), tuned.name, tuner_calls);
+            let mut simulated = run(&self.card, self.device.clone(), program, trials)?;
+            if self.card.shared().tuned() {
+                // What the tuner knew before holds for this limit too.
+                tuned.trials = TrialSizes {
+                    limit,
+                    largest: tuned.trials.largest.max(simulated.trials.largest),
+                };
+            }
+            choices.append(&mut simulated.choices);
+            if purpose.is_served_by(self.card.shared()) {
                 return Ok(Simulated {
                     first_run: tuned.first_run.filter(|_| trials == Trials::AsBurn),
                     choices,
@@ -155,16 +216,10 @@ impl TunedDevice {
                     ..simulated
                 });
             }
-            // What the tuner knew before holds for this limit too.
-            tuned.trials = TrialSizes {
-                limit,
-                largest: tuned.trials.largest.max(simulated.trials.largest),
-            };
             tuned.first_run.get_or_insert_with(|| FirstRun {
                 live_bytes: simulated.most_in_use(),
                 reserved_bytes: simulated.reserved,
             });
-            choices.extend(simulated.choices);
         }
         Err(Error::NeverTuned)
     }

@@ -60,7 +60,8 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// The training step of `model` for `job` at any batch; the batch of `job` is ignored.
+/// The training step of `model` for `job` at any batch; the batch of `job` is ignored. From now on this process
+/// [listens](estimator::listen) to burn's tuner: the step then runs less often.
 pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
     let with_batch = |batch: u64| Job {
         batch: batch as usize,
@@ -71,6 +72,7 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
         let device = training_device(run.device(), &job);
         let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
     };
+    estimator::listen();
     TrainingJob::new(job.precision.float_type(), train)
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
 }

@@ -2,11 +2,14 @@
 #![cfg(feature = "autotune")]
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use burn::nn::LinearConfig;
+use burn::tensor::{FloatDType, Tensor};
 use estimator::record::{BufferId, Event, Recording};
 use estimator::{
-    Bytes, DeviceSpec, Gpu, KernelPreference, Program, Runtime, Simulated, TrainingJob, Tuning,
-    replay, search_devices,
+    Bytes, DeviceSpec, Gpu, InPlace, KernelPreference, Phase, Program, QueueLag, Run, Runtime,
+    Simulated, TrainingJob, Tuning, listen, replay, search_devices,
 };
 use fit_check::{simulate_step, training_job};
 use model_zoo::{Input, Job, Precision, Request, Variant};
@@ -152,6 +155,89 @@ fn a_job_that_ran_before_runs_as_a_new_one() {
             found == run(&new, batch, &device),
             "batch {batch}, {preference:?}"
         );
+    }
+}
+
+/// A run in which the tuner's calls are made apart is recorded as one in which the tuner has nothing left to choose, and
+/// one in which burn searches for what it can fuse as one in which it knows that. The reference makes two runs of each.
+#[test]
+fn a_first_run_is_recorded_as_the_next_one() {
+    listen();
+    let small = |runtime| DeviceSpec::unlimited(runtime).with_memory(Bytes::mib(600), Bytes::ZERO);
+    let cuda = small(Runtime::Cuda);
+    let mut pascal = cuda.clone();
+    pascal.card.compute_capability = 61;
+    let wgpu = small(Runtime::Wgpu);
+    let behind = cuda.clone().with_queue_lag(QueueLag::Full);
+    let sparing = cuda.clone().with_in_place(InPlace::Never);
+    for (name, precision, devices) in [
+        ("resnet-20", Precision::Fp32, vec![cuda, wgpu]),
+        ("dcgan", Precision::Mixed, vec![pascal, sparing]),
+        ("bert-base", Precision::Mixed, vec![behind]),
+    ] {
+        let variant = model_zoo::find(name).unwrap();
+        let request = Request {
+            precision,
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        for device in devices {
+            let reference = training_job(&variant, &job);
+            let step = training_job(&variant, &job).without_first_runs();
+            let calls = |recording: Recording| {
+                let Recording {
+                    events,
+                    buffers,
+                    launches,
+                    call_batches,
+                    failure,
+                    ..
+                } = recording;
+                (events, buffers, launches, call_batches, failure)
+            };
+            let sketch = step.sketch(2, device.without_limit()).unwrap();
+            let expected = reference.simulate(2, device.without_limit()).unwrap();
+            assert!(
+                calls(sketch) == calls(expected.recording),
+                "{name} {device:?}"
+            );
+            for batch in [5, 40] {
+                let [found, expected] =
+                    [&step, &reference].map(|step| step.simulate(batch, device.clone()).unwrap());
+                assert_eq!(
+                    found.reserved, expected.reserved,
+                    "{name} {batch} {device:?}"
+                );
+                assert!(
+                    calls(found.recording) == calls(expected.recording),
+                    "{name} {batch} {device:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A job that nobody asks for its first runs trains one step for each batch, once burn knows what it can fuse.
+#[test]
+fn a_batch_takes_one_run() {
+    listen();
+    let runs = AtomicUsize::new(0);
+    let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        let device = run.device();
+        let layer = LinearConfig::new(96, 48).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<2>::zeros([samples as usize, 96], &device));
+        run.end(Phase::Forward);
+        drop(output);
+    })
+    .without_first_runs();
+    let device = DeviceSpec::unlimited(Runtime::Cuda);
+    step.sketch(2, device.clone()).unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    for (batch, expected) in [(5, 2), (7, 3), (7, 4), (2, 5)] {
+        step.simulate(batch, device.clone()).unwrap();
+        assert_eq!(runs.load(Ordering::Relaxed), expected, "batch {batch}");
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use burn::nn::LinearConfig;
@@ -18,8 +19,8 @@ use cubecl_server::memory_management::{
 };
 use cubecl_server::storage::BytesStorage;
 use estimator::{
-    DeviceSpec, Error, Phase, Run, Runtime, Simulated, SimulatedCard, Tuning, listen, simulate,
-    tuner_requests, upstream,
+    Bytes, DeviceSpec, Error, Phase, Program, Run, Runtime, Simulated, SimulatedCard, TrainingJob,
+    Tuning, listen, simulate, tuner_requests, upstream,
 };
 
 /// A matrix product of 16-bit floats, with tuned kernels, on a card of this compute capability.
@@ -78,6 +79,72 @@ fn the_tuners_log_tells_when_it_is_asked() {
         upstream::TUNER_REQUESTS,
         choices.len()
     );
+}
+
+/// Where the tuner has room for no candidate, it takes the first, and says so in a log of its own. If that was not read,
+/// the calls of the program would count as calls of the tuner until the phase ends, and the step would run again.
+#[test]
+fn the_tuners_log_tells_that_it_could_time_no_kernel() {
+    listen();
+    let runs = AtomicUsize::new(0);
+    let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        let device = run.device();
+        let layer = LinearConfig::new(1024, 1024).init(&device);
+        run.module("", &layer);
+        let output = layer.forward(Tensor::<2>::zeros([512 + samples as usize, 1024], &device));
+        run.end(Phase::Forward);
+        drop(output);
+    })
+    .without_first_runs();
+    let mut device = DeviceSpec::unlimited(Runtime::Cuda);
+    device.simulation.largest_trial = Some(Bytes::mib(1));
+    step.simulate(1, device.clone()).unwrap();
+    let before = (tuner_requests(), runs.load(Ordering::Relaxed));
+    let choices = step.simulate(2, device).unwrap().choices;
+    assert!(tuner_requests() > before.0 && choices.is_empty());
+    assert_eq!(
+        runs.load(Ordering::Relaxed) - before.1,
+        1,
+        "no line of `{}` was read",
+        upstream::TUNER_UNTIMED
+    );
+}
+
+/// burn fuses the two operations of a step, and searches for that once.
+#[cfg(feature = "fusion")]
+#[test]
+fn the_log_of_fusion_tells_when_burn_searches() {
+    listen();
+    let runs = AtomicUsize::new(0);
+    let step = TrainingJob::new(FloatDType::F32, |samples, run: &mut Run| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        let device = run.device();
+        let layer = LinearConfig::new(64, 64).init(&device);
+        run.module("", &layer);
+        let mut output = layer.forward(Tensor::<2>::zeros([samples as usize, 64], &device));
+        if samples > 10 {
+            output = output.exp() * 2.0;
+        }
+        run.end(Phase::Forward);
+        drop(output);
+    })
+    .without_first_runs();
+    let device = DeviceSpec::unlimited(Runtime::Cuda);
+    step.simulate(5, device.clone()).unwrap();
+    let runs_with = |batch| {
+        let before = runs.load(Ordering::Relaxed);
+        step.simulate(batch, device.clone()).unwrap();
+        runs.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(runs_with(7), 1, "nothing new is fused");
+    assert_eq!(
+        runs_with(11),
+        2,
+        "no line of `{}` was read",
+        upstream::FUSION_LOG
+    );
+    assert_eq!(runs_with(13), 1, "the same is fused");
 }
 
 /// Compute capability 8.6 has matrix units and 6.1 has none (CUDA C++ Programming Guide, "Technical

@@ -7,7 +7,7 @@ use crate::Bytes;
 use crate::device_spec::DeviceSpec;
 use crate::recorder::Recorder;
 use crate::storage::MemoryBudget;
-use crate::tuning::{Choice, Trial};
+use crate::tuning::{Choice, Trial, TunerCalls};
 
 /// The state that a card and its server share.
 #[derive(Debug)]
@@ -18,9 +18,7 @@ pub struct CardState {
     pub budget: Arc<MemoryBudget>,
     /// The index of the card's runtime name: see [`runtime_names`](crate::runtime_names).
     pub(crate) name: usize,
-    /// Whether the program runs only so that burn's tuner learns. The card then has room for everything, and the
-    /// recording says nothing about memory.
-    pub(crate) only_tunes: bool,
+    pub(crate) tuner_calls: TunerCalls,
     recorder: Mutex<Recorder>,
     pub(crate) tuned: AtomicBool,
     windows: AtomicUsize,
@@ -31,6 +29,12 @@ pub struct CardState {
     /// Trials that the tuner has not decided about yet, those of outer windows first.
     trials: Mutex<Vec<Trial>>,
     choices: Mutex<Vec<Choice>>,
+    /// The operations for which the tuner is choosing a kernel, the outermost first.
+    requests: Mutex<Vec<String>>,
+    /// Whether the log did not tell for some operation that the tuner had chosen.
+    lost_requests: AtomicBool,
+    /// Whether burn searched for what it can fuse.
+    searched: AtomicBool,
     /// The state that replaces this one at the card's next flush.
     pub(crate) next: OnceLock<Arc<CardState>>,
 }
@@ -38,20 +42,19 @@ pub struct CardState {
 impl CardState {
     /// The state of a new card like `spec`.
     pub fn new(spec: DeviceSpec) -> Arc<Self> {
-        Self::named(spec, 0, false)
+        Self::named(spec, 0, TunerCalls::OnCard)
     }
 
     /// The state of a card like `spec` with the runtime name at index `name`. burn's tuner remembers its
-    /// results by that name. `only_tunes` says whether the program runs only so that the tuner learns: the card then
-    /// has room for everything, and no pools.
-    pub fn named(spec: DeviceSpec, name: usize, only_tunes: bool) -> Arc<Self> {
+    /// results by that name.
+    pub fn named(spec: DeviceSpec, name: usize, tuner_calls: TunerCalls) -> Arc<Self> {
         let capacity = spec.available().map(|bytes| bytes.0);
         let budget = MemoryBudget::refusing(capacity, spec.simulation.refusals);
         Arc::new(Self {
             spec,
             budget,
             name,
-            only_tunes,
+            tuner_calls,
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
             windows: AtomicUsize::new(0),
@@ -59,6 +62,9 @@ impl CardState {
             phase_ends: AtomicBool::new(false),
             trials: Mutex::default(),
             choices: Mutex::default(),
+            requests: Mutex::default(),
+            lost_requests: AtomicBool::new(false),
+            searched: AtomicBool::new(false),
             next: OnceLock::new(),
         })
     }
@@ -109,6 +115,60 @@ impl CardState {
             locked(&self.choices).extend(choice(&trials[own..]));
         }
         trials.truncate(own);
+    }
+
+    /// The tuner begins to choose a kernel for `operation`.
+    pub(crate) fn requested(&self, operation: &str) {
+        locked(&self.requests).push(operation.to_string());
+    }
+
+    /// The tuner has chosen a kernel for `operation`. What it began within that choice and did not finish, a candidate
+    /// that panicked had begun.
+    pub(crate) fn answered(&self, operation: &str) {
+        let mut requests = locked(&self.requests);
+        match requests.iter().rposition(|known| known == operation) {
+            Some(place) => requests.truncate(place),
+            None => self.lost_requests.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// The tuner has chosen a kernel for the operation that it began with last, although it could time none. (If a
+    /// candidate that panicked had begun with another, then one operation remains, which is lost.)
+    pub(crate) fn answered_untimed(&self) {
+        locked(&self.requests).pop();
+    }
+
+    /// Whether the tuner is choosing a kernel.
+    pub(crate) fn is_choosing(&self) -> bool {
+        !locked(&self.requests).is_empty()
+    }
+
+    /// The tuner is not at work, whatever it began.
+    pub(crate) fn lose_requests(&self) {
+        if !std::mem::take(&mut *locked(&self.requests)).is_empty() {
+            self.lost_requests.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// burn searches for what it can fuse.
+    pub(crate) fn searches(&self) {
+        self.searched.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the recording has the calls of the program, with the kernels that the tuner chose, and no others.
+    pub fn has_calls_of_program(&self) -> bool {
+        match self.tuner_calls {
+            TunerCalls::OnCard => !self.tuned(),
+            TunerCalls::Apart => !self.lost_requests.load(Ordering::Relaxed) && !self.is_choosing(),
+            TunerCalls::Only => false,
+        }
+    }
+
+    /// Whether the program would make the same calls again, by all that is known: burn had no kernel to choose, or it did
+    /// not search for what it can fuse.
+    pub fn is_settled(&self) -> bool {
+        let searched = self.searched.load(Ordering::Relaxed);
+        self.has_calls_of_program() && !(self.tuned() && searched)
     }
 
     /// The tuner's decisions so far.

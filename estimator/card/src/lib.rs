@@ -55,5 +55,5 @@ pub use server::{memory, serve};
 pub use shaders::Shaders;
 pub use step_detector::StepDetector;
 pub use storage::{MemoryBudget, Refusals};
-pub use tuner_log::{choices_made, listen, tuner_requests};
-pub use tuning::{Choice, KernelPreference, Tuning};
+pub use tuner_log::{choices_made, listen, listens, tuner_requests};
+pub use tuning::{Choice, KernelPreference, TunerCalls, Tuning};

@@ -27,20 +27,20 @@ use cubecl_server::server::{
 use crate::Bytes;
 use crate::card_state::CardState;
 use crate::device_spec::DeviceSpec;
-use crate::in_place::NotOverwritten;
+use crate::in_place::{InPlace, NotOverwritten};
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::memory_without_pools::MemoryWithoutPools;
 use crate::profiler::Profiler;
-use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag};
+use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag, QueueLag};
 use crate::record::{BufferId, Event, Failure, Refusal};
 use crate::recorder::{Recorder, Suspects};
 use crate::registry;
 use crate::runtime_names;
 use crate::storage::MemoryBudget;
 use crate::throughput_probes::{Probe, ThroughputProbes};
-use crate::tuning::{Tuning, products};
+use crate::tuning::{TunerCalls, Tuning, products};
 use crate::unwritten::{LaunchOutcome, Unwritten};
 
 /// What the server of a card like `spec` tells burn about it. Its layout policy writes each layout that burn
@@ -156,6 +156,31 @@ pub(crate) struct CardServer {
     waiting: Vec<(StreamId, Call)>,
     not_overwritten: NotOverwritten,
     lag: ChangingLag,
+    /// While the tuner's calls are executed [apart](TunerCalls::Apart): what the program's calls left.
+    program: Option<Progress>,
+}
+
+/// How far a card has executed calls.
+#[derive(Debug)]
+struct Progress {
+    memory: Box<dyn CardMemory>,
+    recorder: Recorder,
+    waiting: Vec<(StreamId, Call)>,
+    not_overwritten: NotOverwritten,
+    lag: ChangingLag,
+}
+
+impl Progress {
+    /// Nothing was executed, and the memory is without pools.
+    fn without_pools() -> Self {
+        Self {
+            memory: Box::<MemoryWithoutPools>::default(),
+            recorder: Recorder::default(),
+            waiting: Vec::new(),
+            not_overwritten: NotOverwritten::new(InPlace::default()),
+            lag: ChangingLag::new(QueueLag::default()),
+        }
+    }
 }
 
 impl CardServer {
@@ -188,7 +213,40 @@ impl CardServer {
             waiting: Vec::with_capacity(2 * CALLS_PER_BATCH),
             not_overwritten,
             lag: ChangingLag::new(queue_lag),
+            program: None,
         }
+    }
+
+    /// Lets burn's tuner begin or end to execute calls apart from those of the program, if it has begun or ended to
+    /// choose a kernel since the last call.
+    fn follow_tuner(&mut self) {
+        if self.shared.tuner_calls != TunerCalls::Apart
+            || self.shared.is_choosing() == self.program.is_some()
+        {
+            return;
+        }
+        match self.program.take() {
+            Some(mut program) => {
+                self.exchange(&mut program);
+                self.profiler.close_all();
+                self.shared.set_open_windows(0);
+                self.unwritten = Unwritten::default();
+            }
+            None => {
+                let mut tuner = Progress::without_pools();
+                self.exchange(&mut tuner);
+                self.program = Some(tuner);
+            }
+        }
+    }
+
+    /// Goes on with the calls of `progress`, which then says how far the card is with those that it executed until now.
+    fn exchange(&mut self, progress: &mut Progress) {
+        std::mem::swap(&mut self.memory, &mut progress.memory);
+        std::mem::swap(&mut *self.shared.recorder(), &mut progress.recorder);
+        std::mem::swap(&mut self.waiting, &mut progress.waiting);
+        std::mem::swap(&mut self.not_overwritten, &mut progress.not_overwritten);
+        std::mem::swap(&mut self.lag, &mut progress.lag);
     }
 
     /// Restarts the card as `shared` describes it, with empty memory. burn still knows what it can fuse, and
@@ -197,9 +255,9 @@ impl CardServer {
         if shared.name != self.shared.name {
             self.rename(runtime_names::of(shared.spec.runtime, shared.name));
         }
-        self.memory = match shared.only_tunes {
-            true => Box::new(MemoryWithoutPools::default()),
-            false => memory(
+        self.memory = match shared.tuner_calls {
+            TunerCalls::Only => Box::new(MemoryWithoutPools::default()),
+            TunerCalls::OnCard | TunerCalls::Apart => memory(
                 &shared.spec,
                 shared.budget.clone(),
                 self.service,
@@ -208,6 +266,7 @@ impl CardServer {
             ),
         };
         self.lag = ChangingLag::new(shared.spec.simulation.queue_lag);
+        self.program = None;
         self.shared = shared;
         // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
@@ -231,6 +290,7 @@ impl CardServer {
     }
 
     fn enqueue(&mut self, stream: StreamId, call: Call) {
+        self.follow_tuner();
         self.waiting.push((stream, call));
         // CubeCL times candidates on the device's thread, where each call is made at once (`ChannelDeviceHandle::send`
         // of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`).
@@ -247,6 +307,7 @@ impl CardServer {
 
     /// Executes all queued calls. The program waits meanwhile.
     fn drain_queue(&mut self) {
+        self.follow_tuner();
         let calls = std::mem::take(&mut self.waiting);
         self.execute(calls, true);
     }
@@ -360,7 +421,8 @@ impl CardServer {
     /// Notes that burn tunes a kernel in this run, or probes the card for that.
     fn tunes(&self) {
         self.shared.tuned.store(true, Ordering::Relaxed);
-        if self.shared.spec.simulation.tuning == Tuning::Warm {
+        let simulation = &self.shared.spec.simulation;
+        if simulation.tuning == Tuning::Warm && self.shared.tuner_calls != TunerCalls::Apart {
             // The program runs again after this run, so the candidates need no limit in it.
             self.shared.budget.lift_limit();
         }
@@ -593,6 +655,8 @@ impl Server for CardServer {
         if !self.throughput_probes.is_probing() && self.shared.phase_ends() {
             // burn's tuner is not at work here. The windows that are open are of candidates that panicked, and
             // what the card refused after that, it refused to the step.
+            self.shared.lose_requests();
+            self.follow_tuner();
             self.profiler.close_all();
             self.shared.set_open_windows(0);
             self.fail_if_unwritten(Recorder::is_live);

@@ -27,6 +27,20 @@ pub enum Tuning {
     Cold,
 }
 
+/// What a card does with the calls of burn's tuner, which tries kernels while a program runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunerCalls {
+    /// It executes and records them like those of the program, as a real card does.
+    #[default]
+    OnCard,
+    /// It executes them in a memory of their own and does not record them. What it records are the calls of the
+    /// program, with the kernels that the tuner chose.
+    Apart,
+    /// The program runs only for the tuner, so the memory is without pools for all calls, and the recording says nothing
+    /// about memory.
+    Only,
+}
+
 /// Which of the tuner's candidates is the fastest on a simulated card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]

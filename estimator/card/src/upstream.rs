@@ -27,6 +27,19 @@ pub const TUNER_LOG: &str = "cubecl::autotune";
 /// know, and nothing else: `cubecl-runtime` 0.11.3, `src/tune/tuner.rs`.
 pub const TUNER_REQUESTS: &str = "cubecl_runtime::tune::tuner";
 
+/// The operation in a line of [`TUNER_REQUESTS`].
+pub fn tuner_request(line: &str) -> Option<&str> {
+    line.strip_prefix("Tuning ")
+}
+
+/// The target of the log to which CubeCL's tuner writes a line if it has chosen a kernel although it could time none, and
+/// nothing else: `cubecl-runtime` 0.11.3, `src/tune/schedule.rs`.
+pub const TUNER_UNTIMED: &str = "cubecl_runtime::tune::schedule";
+
+/// The target of the log to which burn writes, at the level `basic`, a line for each plan that its search for what it can
+/// fuse ends with, and nothing else: `burn-fusion` 0.22.1, `src/search/optimization/blocks.rs`.
+pub const FUSION_LOG: &str = "burn::fusion";
+
 /// The chosen candidate and the operation in a line of the tuner's log,
 /// `Fastest result NAME-KEY. Top 3 times: …`: `cubecl-runtime` 0.11.3.
 pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
@@ -101,6 +114,7 @@ mod tests {
         let line = "Fastest result simple-Key { m: 8 }. Top 3 times: [1ms]";
         assert_eq!(tuner_choice(line), Some(("simple", "Key { m: 8 }")));
         assert_eq!(tuner_choice("Tuning Key"), None);
+        assert_eq!(tuner_request("Tuning Key { m: 8 }"), Some("Key { m: 8 }"));
     }
 
     #[test]

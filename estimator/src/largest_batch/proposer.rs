@@ -170,9 +170,8 @@ impl Learned {
             return Ok(Self::default());
         }
         let unlimited = device.without_limit();
-        let recording =
-            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
-        let (few, more) = (recording(FEW)?, recording(FEW + 1)?);
+        let sketch = |batch| program.sketch(batch, unlimited.clone());
+        let (few, more) = (sketch(FEW)?, sketch(FEW + 1)?);
         let line = Line::between(&few, &more);
         let near = line.batch(device);
         let scaling = match Scaling::between((FEW, few), (FEW + 1, &more), &unlimited) {

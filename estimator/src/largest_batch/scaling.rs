@@ -154,9 +154,8 @@ impl Scaling {
         more: u64,
         unlimited: &DeviceSpec,
     ) -> Result<Option<Self>, Error> {
-        let recording =
-            |batch| Ok::<_, Error>(program.simulate(batch, unlimited.clone())?.recording);
-        let (recorded, grown) = (recording(few)?, recording(more)?);
+        let sketch = |batch| program.sketch(batch, unlimited.clone());
+        let (recorded, grown) = (sketch(few)?, sketch(more)?);
         Ok(Self::between((few, recorded), (more, &grown), unlimited))
     }
 

@@ -188,9 +188,6 @@ fn simulate_report<M: Model + Sync>(
         every_run,
         advise,
     } = options;
-    if kernels {
-        estimator::listen();
-    }
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
