@@ -28,10 +28,9 @@ pub enum Tuning {
 }
 
 /// What a card does with the calls of burn's tuner, which tries kernels while a program runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunerCalls {
     /// It executes and records them like those of the program, as a real card does.
-    #[default]
     OnCard,
     /// It executes them in a memory of their own and does not record them. What it records are the calls of the
     /// program, with the kernels that the tuner chose.
