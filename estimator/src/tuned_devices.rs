@@ -33,10 +33,8 @@ struct TunedDevice {
     /// The tuner's knowledge, by batch and kernel preference: several where the memory of the cards decided
     /// which kernels the tuner could try.
     tuned: HashMap<(u64, KernelPreference), Vec<Tuned>>,
-    /// How many runtime names are in use.
+    /// How many runtime names are in use; none before the first run on the card.
     names: usize,
-    /// Whether a program has run on the card.
-    has_run: bool,
 }
 
 /// The tuner's knowledge about a card.
@@ -151,7 +149,6 @@ impl TunedDevices {
             card,
             tuned: HashMap::new(),
             names: 0,
-            has_run: false,
         }));
         cards.push((kernels, explored.clone()));
         Ok(explored)
@@ -176,8 +173,7 @@ impl TunedDevice {
         let mut only_learns = cfg!(feature = "autotune")
             && place.is_none()
             && trials == Trials::Once
-            && !(listens() && (self.has_run || purpose == Purpose::Sketch));
-        self.has_run = true;
+            && !(listens() && (self.names > 0 || purpose == Purpose::Sketch));
         let place = place.unwrap_or_else(|| {
             known.push(Tuned {
                 name: self.names,

@@ -26,14 +26,14 @@ use cubecl_server::server::{
 
 use crate::Bytes;
 use crate::card_state::CardState;
-use crate::device_spec::DeviceSpec;
-use crate::in_place::{InPlace, NotOverwritten};
+use crate::device_spec::{DeviceSpec, Simulation};
+use crate::in_place::NotOverwritten;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
 use crate::memory::CardMemory;
 use crate::memory_without_pools::MemoryWithoutPools;
 use crate::profiler::Profiler;
-use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag, QueueLag};
+use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag};
 use crate::record::{BufferId, Event, Failure, Refusal};
 use crate::recorder::{Recorder, Suspects};
 use crate::registry;
@@ -144,7 +144,6 @@ pub(crate) struct CardServer {
     captures: DeviceCaptures,
     throughput_probes: ThroughputProbes,
     shared: Arc<CardState>,
-    memory: Box<dyn CardMemory>,
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
     profiler: Profiler,
@@ -153,32 +152,28 @@ pub(crate) struct CardServer {
     probing: HashSet<StreamId>,
     /// Buffers of throughput probes that the card refused and CubeCL has not asked about yet.
     refused_probes: Vec<usize>,
-    waiting: Vec<(StreamId, Call)>,
-    not_overwritten: NotOverwritten,
-    lag: ChangingLag,
+    progress: Progress,
     /// While the tuner's calls are executed [apart](TunerCalls::Apart): what the program's calls left.
-    program: Option<Progress>,
+    program: Option<(Progress, Recorder)>,
 }
 
 /// How far a card has executed calls.
 #[derive(Debug)]
 struct Progress {
     memory: Box<dyn CardMemory>,
-    recorder: Recorder,
     waiting: Vec<(StreamId, Call)>,
     not_overwritten: NotOverwritten,
     lag: ChangingLag,
 }
 
 impl Progress {
-    /// Nothing was executed, and the memory is without pools.
-    fn without_pools() -> Self {
+    /// No call was executed in `memory`.
+    fn new(memory: Box<dyn CardMemory>, simulation: &Simulation) -> Self {
         Self {
-            memory: Box::<MemoryWithoutPools>::default(),
-            recorder: Recorder::default(),
-            waiting: Vec::new(),
-            not_overwritten: NotOverwritten::new(InPlace::default()),
-            lag: ChangingLag::new(QueueLag::default()),
+            memory,
+            waiting: Vec::with_capacity(2 * CALLS_PER_BATCH),
+            not_overwritten: NotOverwritten::new(simulation.in_place),
+            lag: ChangingLag::new(simulation.queue_lag),
         }
     }
 }
@@ -189,8 +184,6 @@ impl CardServer {
         let (utilities, captures) = utilities(&shared.spec, service, notes.clone());
         let throughput_probes = ThroughputProbes::new(utilities.name, &utilities.properties);
         let logger = utilities.logger.clone();
-        let queue_lag = shared.spec.simulation.queue_lag;
-        let not_overwritten = NotOverwritten::new(shared.spec.simulation.in_place);
         let memory = memory(
             &shared.spec,
             shared.budget.clone(),
@@ -199,20 +192,17 @@ impl CardServer {
             captures.clone(),
         );
         Self {
+            progress: Progress::new(memory, &shared.spec.simulation),
             service,
             captures,
             throughput_probes,
             shared,
-            memory,
             utilities: Arc::new(utilities),
             notes,
             profiler: Profiler::default(),
             unwritten: Unwritten::default(),
             probing: HashSet::new(),
             refused_probes: Vec::new(),
-            waiting: Vec::with_capacity(2 * CALLS_PER_BATCH),
-            not_overwritten,
-            lag: ChangingLag::new(queue_lag),
             program: None,
         }
     }
@@ -225,28 +215,22 @@ impl CardServer {
         {
             return;
         }
-        match self.program.take() {
-            Some(mut program) => {
-                self.exchange(&mut program);
-                self.profiler.close_all();
-                self.shared.set_open_windows(0);
-                self.unwritten = Unwritten::default();
-            }
-            None => {
-                let mut tuner = Progress::without_pools();
-                self.exchange(&mut tuner);
-                self.program = Some(tuner);
-            }
+        let program = self.program.take();
+        let begins = program.is_none();
+        let (mut progress, mut recorder) = program.unwrap_or_else(|| {
+            let memory = Box::<MemoryWithoutPools>::default();
+            let progress = Progress::new(memory, &Simulation::default());
+            (progress, Recorder::default())
+        });
+        std::mem::swap(&mut self.progress, &mut progress);
+        std::mem::swap(&mut *self.shared.recorder(), &mut recorder);
+        if begins {
+            self.program = Some((progress, recorder));
+        } else {
+            self.profiler.close_all();
+            self.shared.set_open_windows(0);
+            self.unwritten = Unwritten::default();
         }
-    }
-
-    /// Goes on with the calls of `progress`, which then says how far the card is with those that it executed until now.
-    fn exchange(&mut self, progress: &mut Progress) {
-        std::mem::swap(&mut self.memory, &mut progress.memory);
-        std::mem::swap(&mut *self.shared.recorder(), &mut progress.recorder);
-        std::mem::swap(&mut self.waiting, &mut progress.waiting);
-        std::mem::swap(&mut self.not_overwritten, &mut progress.not_overwritten);
-        std::mem::swap(&mut self.lag, &mut progress.lag);
     }
 
     /// Restarts the card as `shared` describes it, with empty memory. burn still knows what it can fuse, and
@@ -255,7 +239,7 @@ impl CardServer {
         if shared.name != self.shared.name {
             self.rename(runtime_names::of(shared.spec.runtime, shared.name));
         }
-        self.memory = match shared.tuner_calls {
+        let memory: Box<dyn CardMemory> = match shared.tuner_calls {
             TunerCalls::Only => Box::new(MemoryWithoutPools::default()),
             TunerCalls::OnCard | TunerCalls::Apart => memory(
                 &shared.spec,
@@ -265,16 +249,14 @@ impl CardServer {
                 self.captures.clone(),
             ),
         };
-        self.lag = ChangingLag::new(shared.spec.simulation.queue_lag);
+        // A program that panicked may have left open windows and queued calls.
+        self.progress = Progress::new(memory, &shared.spec.simulation);
         self.program = None;
         self.shared = shared;
-        // A program that panicked may have left open windows and queued calls.
         self.profiler = Profiler::default();
         self.unwritten = Unwritten::default();
         self.probing.clear();
         self.refused_probes.clear();
-        self.waiting.clear();
-        self.not_overwritten = NotOverwritten::new(self.shared.spec.simulation.in_place);
     }
 
     /// Gives the card the runtime name `name`, by which burn's tuners know the card, and CubeCL the
@@ -291,24 +273,26 @@ impl CardServer {
 
     fn enqueue(&mut self, stream: StreamId, call: Call) {
         self.follow_tuner();
-        self.waiting.push((stream, call));
+        self.progress.waiting.push((stream, call));
         // CubeCL times candidates on the device's thread, where each call is made at once (`ChannelDeviceHandle::send`
         // of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`).
         if self.profiler.is_running() {
             return self.drain_queue();
         }
         // The channel holds two batches of calls: the thread executes one while the client fills the other.
-        while self.waiting.len() >= CALLS_PER_BATCH * (1 + usize::from(self.lag.is_full())) {
-            let calls = self.waiting.drain(..CALLS_PER_BATCH).collect();
+        while self.progress.waiting.len()
+            >= CALLS_PER_BATCH * (1 + usize::from(self.progress.lag.is_full()))
+        {
+            let calls = self.progress.waiting.drain(..CALLS_PER_BATCH).collect();
             self.execute(calls, false);
-            self.lag.change();
+            self.progress.lag.change();
         }
     }
 
     /// Executes all queued calls. The program waits meanwhile.
     fn drain_queue(&mut self) {
         self.follow_tuner();
-        let calls = std::mem::take(&mut self.waiting);
+        let calls = std::mem::take(&mut self.progress.waiting);
         self.execute(calls, true);
     }
 
@@ -318,12 +302,12 @@ impl CardServer {
             Call::Allocate { memory, .. } => Some(memory),
             _ => None,
         });
-        self.not_overwritten.handed_over(allocated, drains);
+        self.progress.not_overwritten.handed_over(allocated, drains);
         // The program often waits for a queue that is empty.
         if calls.is_empty() && self.shared.recorder().is_drained() {
             return;
         }
-        let queued = calls.iter().chain(&self.waiting);
+        let queued = calls.iter().chain(&self.progress.waiting);
         let launches = queued.filter(|(_, call)| call.is_recorded_launch()).count();
         self.shared.recorder().begin_call_batch(launches, drains);
         let of_probes: HashSet<usize> = calls.iter().flat_map(|(_, call)| call.probed()).collect();
@@ -339,7 +323,7 @@ impl CardServer {
                         || self.throughput_probes.is_computing() =>
                 {
                     // Without these few bytes CubeCL tunes without the probe.
-                    let _ = self.memory.allocate(memory, size, stream);
+                    let _ = self.progress.memory.allocate(memory, size, stream);
                 }
                 Call::Allocate { memory, size } => {
                     self.shared.recorder().note_freed(&suspects);
@@ -357,9 +341,9 @@ impl CardServer {
                         Some(probe) => {
                             self.throughput_probes.answer(&probe, &bindings.info.data);
                             if self.throughput_probes.is_certain() {
-                                let metadata = self.memory.metadata(&bindings.info, false);
+                                let metadata = self.progress.memory.metadata(&bindings.info, false);
                                 // Without these few bytes CubeCL tunes without the probe.
-                                let _ = self.memory.launch(metadata, false, stream);
+                                let _ = self.progress.memory.launch(metadata, false, stream);
                             }
                         }
                         None => {
@@ -383,7 +367,7 @@ impl CardServer {
 
     /// Records and executes a copy from the host to the buffers with these ids.
     fn write_now(&mut self, memory: Vec<usize>, stream: StreamId) {
-        self.memory.write(stream);
+        self.progress.memory.write(stream);
         let mut recorder = self.shared.recorder();
         for id in memory {
             match recorder.buffer(id) {
@@ -397,7 +381,7 @@ impl CardServer {
 
     /// Records and sets the mode of the next allocations.
     fn set_mode(&mut self, mode: MemoryAllocationMode, stream: StreamId) {
-        self.memory.mode(mode, stream);
+        self.progress.memory.mode(mode, stream);
         match mode {
             MemoryAllocationMode::Dedicated => {
                 self.tunes();
@@ -413,7 +397,7 @@ impl CardServer {
     /// tuner begins or ends to time a kernel.
     fn submit_where_awaited(&mut self, stream: StreamId) {
         if self.shared.spec.runtime.rules().submits_on_sync() {
-            self.memory.flush(stream);
+            self.progress.memory.flush(stream);
             self.shared.recorder().event(stream, Event::Flush);
         }
     }
@@ -454,7 +438,7 @@ impl CardServer {
             true => Refusal::TooLarge {
                 largest: spec.largest_trial(),
             },
-            false => match self.memory.allocate(memory.clone(), size, stream) {
+            false => match self.progress.memory.allocate(memory.clone(), size, stream) {
                 Ok(()) => return,
                 Err(error) => spec.refusal(&error),
             },
@@ -478,7 +462,7 @@ impl CardServer {
         drop(recorder);
         self.shared.budget.lift_limit();
         // Any size will do, since nothing is ever written to the buffer.
-        let _ = self.memory.allocate(memory, size.min(1), stream);
+        let _ = self.progress.memory.allocate(memory, size.min(1), stream);
     }
 
     /// Notes that the step failed if a buffer is unwritten that the program `needs`.
@@ -507,7 +491,10 @@ impl CardServer {
         // A dry run launches nothing, so nothing needs metadata.
         let metadata = match skipped {
             true => &[],
-            false => self.memory.metadata(&bindings.info, kernel.is_empty),
+            false => self
+                .progress
+                .memory
+                .metadata(&bindings.info, kernel.is_empty),
         };
         let mut recorder = self.shared.recorder();
         let (reads, writes) = recorder.operands(&reads, &writes);
@@ -530,7 +517,10 @@ impl CardServer {
             return false;
         }
         // A full card is reported at the allocation that filled it, not here.
-        let launched = self.memory.launch(metadata, kernel.is_empty, stream);
+        let launched = self
+            .progress
+            .memory
+            .launch(metadata, kernel.is_empty, stream);
         let Ok(Some(buffer)) = launched else {
             return false;
         };
@@ -629,7 +619,7 @@ impl Server for CardServer {
             read.any(|id| recorder.buffer(id) == Some(buffer))
         });
         // A refusal is reported at the allocation that filled the card, not here.
-        let _ = self.memory.read(&bytes, stream_id);
+        let _ = self.progress.memory.read(&bytes, stream_id);
         self.shared.recorder().read(stream_id, bytes);
         let zeros = sizes.into_iter();
         let zeros = zeros.map(|size| HostBytes::from_bytes_vec(vec![0; size]));
@@ -710,7 +700,7 @@ impl Server for CardServer {
 
     fn flush(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
-        self.memory.flush(stream_id);
+        self.progress.memory.flush(stream_id);
         self.shared.recorder().event(stream_id, Event::Flush);
         if let Some(next) = self.shared.next.get().cloned() {
             self.restart(next);
@@ -720,18 +710,18 @@ impl Server for CardServer {
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
         self.drain_queue();
-        self.memory.report(stream_id)
+        self.progress.memory.report(stream_id)
     }
 
     fn stream_ids(&self) -> Vec<StreamId> {
-        self.memory.streams()
+        self.progress.memory.streams()
     }
 
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         self.drain_queue();
         self.throughput_probes.clean_up();
         self.shared.recorder().note_dropped();
-        self.memory.cleanup(stream_id);
+        self.progress.memory.cleanup(stream_id);
         self.shared.recorder().event(stream_id, Event::Cleanup);
         Ok(())
     }
