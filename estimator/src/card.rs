@@ -15,7 +15,9 @@ use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
 use serde_json::json;
 use simulated_card::set_current_card;
-pub(crate) use simulated_card::{CardMemory, CardState, MemoryBudget, TunerCalls, memory};
+pub(crate) use simulated_card::{
+    CardMemory, CardState, MemoryBudget, MetadataBuffer, TunerCalls, memory,
+};
 pub use simulated_card::{
     CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
 };

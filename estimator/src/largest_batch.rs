@@ -1,6 +1,7 @@
 //! The largest batch that fits on a device.
 
 mod agreement;
+mod confirmed;
 mod devices;
 mod predictor;
 mod proposer;
@@ -21,6 +22,7 @@ use crate::races::{fits_without_overwriting, may_run_out};
 use crate::record::{Recording, Refusal};
 use crate::run::{Run, Simulated};
 use crate::{Error, OutOfMemory};
+pub use confirmed::ConfirmedCalls;
 pub use devices::{BatchObserver, CellResult, Method, largest_fits};
 pub use proposer::Proposer;
 pub use scaling::Scaling;
@@ -66,8 +68,10 @@ pub struct LargestBatch {
     /// Whether `batch` also fits where burn overwrites no operand that the device's thread may be allocating
     /// ([`InPlace::Never`](crate::InPlace::Never)). If not, a long training can run out of memory by chance;
     /// [`largest_in_every_run`] finds a batch that does not. `None` if not even one sample fits, or if that run says
-    /// nothing.
+    /// nothing, or if the batch was found by [replay](Method::Replay).
     pub fits_without_overwriting: Option<bool>,
+    /// How the batch was found.
+    pub method: Method,
 }
 
 /// Finds the largest batch of `step` that fits on `device`, whose memory must be limited, and how much memory
@@ -122,9 +126,24 @@ pub fn largest_batch<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestBatch, Error> {
+    let (found, _) = largest_batch_with_calls(program, proposer, spec)?;
+    Ok(found)
+}
+
+/// Like [`largest_batch`]. Also returns the calls of the step, with which the largest batch on other devices follows without
+/// a run; `None` if the step did not make the calls that were predicted from few samples.
+///
+/// # Errors
+///
+/// As for [`largest_batch`].
+pub fn largest_batch_with_calls<P: Program>(
+    program: &P,
+    proposer: &Proposer<P>,
+    spec: &DeviceSpec,
+) -> Result<(LargestBatch, Option<ConfirmedCalls>), Error> {
     let program = Remembering::new(program);
     let fit = fit(&program, proposer, spec)?;
-    let next = program.simulate_unlimited(fit.next, spec)?;
+    let next = program.on_unlimited(fit.next, spec)?;
     let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
     let smaller = (1..fit.batch).rev().find(|batch| program.accepts(*batch));
     let smaller_refused = match smaller {
@@ -138,7 +157,9 @@ pub fn largest_batch<P: Program>(
         0 => None,
         batch => fits_without_overwriting(program.program, batch, spec),
     };
-    Ok(LargestBatch {
+    let run = fit.at_max.as_ref();
+    let calls = run.and_then(|run| ConfirmedCalls::by(run, fit.batch, proposer));
+    let found = LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
         at_max,
@@ -149,7 +170,9 @@ pub fn largest_batch<P: Program>(
         },
         smaller_refused,
         fits_without_overwriting,
-    })
+        method: Method::Simulation,
+    };
+    Ok((found, calls))
 }
 
 /// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
@@ -284,6 +307,24 @@ impl<'a, P> Remembering<'a, P> {
 }
 
 impl<P: Program> Remembering<'_, P> {
+    /// The run with `batch` samples on a device like `spec` with unlimited memory: what the run on the device itself went
+    /// on to do, if that is remembered.
+    fn on_unlimited(&self, batch: u64, spec: &DeviceSpec) -> Result<Simulated, Error> {
+        let known = self.known(batch, spec);
+        match known.and_then(|run| run.without_limit()) {
+            Some(run) => Ok(run),
+            None => self.simulate_unlimited(batch, spec),
+        }
+    }
+
+    /// The run with `batch` samples on a device like `spec`, if it is remembered.
+    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Simulated> {
+        let latest = self.latest.borrow();
+        let mut latest = latest.iter();
+        let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
+        known.map(|(_, run)| run.clone())
+    }
+
     /// As [`attempt`].
     fn attempt(
         &self,
@@ -304,9 +345,8 @@ impl<P: Program> Remembering<'_, P> {
 
 impl<P: Program> Program for Remembering<'_, P> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-        let same = |(of, run): &&(u64, Simulated)| *of == batch && run.spec == spec;
-        if let Some((_, known)) = self.latest.borrow().iter().find(same) {
-            return Ok(known.clone());
+        if let Some(known) = self.known(batch, &spec) {
+            return Ok(known);
         }
         let simulated = self.program.simulate(batch, spec)?;
         let mut latest = self.latest.borrow_mut();

@@ -87,14 +87,15 @@ pub use estimate::{Estimate, Peak, estimate};
 pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
-    BatchObserver, CellResult, FirstRejected, LargestBatch, LargestFit, Limit, Method, Proposer,
-    Scaling, largest_batch, largest_fit, largest_fits, largest_in_every_run, max_batch,
+    BatchObserver, CellResult, ConfirmedCalls, FirstRejected, LargestBatch, LargestFit, Limit,
+    Method, Proposer, Scaling, largest_batch, largest_batch_with_calls, largest_fit, largest_fits,
+    largest_in_every_run, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, SeeGradient, visit_gradients, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
-pub use run::{FirstRun, Parameters, Run, Simulated, TrialSizes};
+pub use run::{Continued, FirstRun, Parameters, Run, Simulated, TrialSizes};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, StopReason, Tuning, choices_made, listen, record, tuner_requests, upstream,

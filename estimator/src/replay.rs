@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::logging::ServerLogger;
-use cubecl_server::memory_management::{ManagedMemoryBinding, ManagedMemoryHandle};
+use cubecl_server::memory_management::{
+    ManagedMemoryBinding, ManagedMemoryHandle, WeakMemoryBinding,
+};
 use cubecl_server::server::IoError;
 
 use crate::Bytes;
-use crate::card::{CardMemory, DeviceSpec, MemoryBudget, any_service, memory};
-use crate::record::{BufferId, Event, Failure, Launch, MetadataId, Recording, Refusal};
+use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
+use crate::record::{BufferId, CallBatch, Event, Failure, Launch, MetadataId, Recording, Refusal};
+use crate::run::{Parameters, Simulated};
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,10 +41,8 @@ pub fn replay(
     bytes: impl Fn(BufferId) -> Bytes,
 ) -> ReplayOutcome {
     let mut replay = Replay::new(spec, recording);
-    let failure = replay.run(recording, &bytes).err().map(|(buffer, error)| {
-        let refusal = spec.refusal(&error);
-        Failure { buffer, refusal }
-    });
+    let failure = replay.run(recording, &bytes, &mut Unobserved).err();
+    let failure = failure.map(|refused| refused.on(spec));
     ReplayOutcome {
         failure,
         reserved: Bytes(replay.budget.peak()),
@@ -65,8 +66,129 @@ pub(crate) fn replay_growing(
     replay.budget.set_capacity(start.0);
     replay.grows = true;
     // If a single allocation is too large for the card, the memory until then is the result.
-    let _ = replay.run(recording, bytes);
+    let _ = replay.run(recording, bytes, &mut Unobserved);
     Bytes(replay.budget.capacity())
+}
+
+/// The run on a card like `spec` of a program that makes the calls of `recording`, by a replay; its modules hold
+/// `parameters`. The buffers that the runtime keeps for itself are those that it allocates in the replay. If the card refuses
+/// an allocation, the step goes on with unlimited memory, as in a run.
+pub(crate) fn simulate_by_replay(
+    spec: &DeviceSpec,
+    recording: &Recording,
+    parameters: Parameters,
+) -> Simulated {
+    let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+    let mut replay = Replay::new(spec, recording);
+    let mut recorder = Rerecorder {
+        recording: recording.with_events(Vec::new(), Vec::new()),
+        metadata: Vec::new(),
+        refusals: 0,
+        may_have_dropped: false,
+    };
+    replay.goes_on = true;
+    // It goes on to the end, so it does not end with an error.
+    let _ = replay.run(recording, bytes, &mut recorder);
+    recorder.recording.failure = replay.refused.map(|refused| refused.on(spec));
+    Simulated {
+        parameters,
+        reserved: Bytes(replay.budget.peak()),
+        ..Simulated::of(spec.clone(), recorder.recording)
+    }
+}
+
+/// The allocation that a card refused in a replay.
+struct Refused {
+    buffer: BufferId,
+    error: IoError,
+}
+
+impl Refused {
+    fn on(self, spec: &DeviceSpec) -> Failure {
+        Failure {
+            buffer: self.buffer,
+            refusal: spec.refusal(&self.error),
+        }
+    }
+}
+
+/// Observes a replay.
+trait ReplayObserver {
+    /// The device's thread begins to execute `batch`.
+    fn begins(&mut self, _batch: &CallBatch) {}
+
+    /// `event` is about to happen.
+    fn happens(&mut self, _event: &Event) {}
+
+    /// It has happened; `allocated` is what the runtime allocated for itself in it, and `refusals` how many requests the
+    /// card has refused by now.
+    fn happened(&mut self, _allocated: Option<MetadataBuffer>, _refusals: u64) {}
+}
+
+/// Nothing observes the replay.
+struct Unobserved;
+
+impl ReplayObserver for Unobserved {}
+
+/// Records a replay as the card records a run: `execute` and `launch_now` of its server.
+struct Rerecorder {
+    recording: Recording,
+    /// The buffers that the runtime keeps for itself.
+    metadata: Vec<(BufferId, WeakMemoryBinding)>,
+    refusals: u64,
+    /// Whether the runtime may have dropped some of them since the last allocation.
+    may_have_dropped: bool,
+}
+
+impl Rerecorder {
+    fn note_dropped(&mut self) {
+        self.metadata.retain(|(buffer, memory)| {
+            let kept = memory.upgrade().is_some();
+            if !kept {
+                self.recording.events.push(Event::Free(*buffer));
+            }
+            kept
+        });
+    }
+}
+
+impl ReplayObserver for Rerecorder {
+    fn begins(&mut self, batch: &CallBatch) {
+        self.recording.call_batches.push(CallBatch {
+            position: self.recording.events.len(),
+            ..*batch
+        });
+        self.note_dropped();
+    }
+
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Allocate(buffer) | Event::Free(buffer)
+                if self.recording.buffer(*buffer).metadata =>
+            {
+                return;
+            }
+            Event::Allocate(_) if std::mem::take(&mut self.may_have_dropped) => self.note_dropped(),
+            _ => {}
+        }
+        self.recording.events.push(*event);
+    }
+
+    fn happened(&mut self, allocated: Option<MetadataBuffer>, refusals: u64) {
+        // When the card refuses an allocation, the runtime drops its cached metadata.
+        let refused = std::mem::replace(&mut self.refusals, refusals) != refusals;
+        self.may_have_dropped |= refused;
+        let Some(allocated) = allocated else {
+            return;
+        };
+        if allocated.memory.upgrade().is_some() {
+            let bytes = Bytes(allocated.bytes);
+            let buffer = self.recording.add_buffer(bytes, true);
+            self.recording.events.push(Event::Allocate(buffer));
+            self.metadata.push((buffer, allocated.memory));
+        }
+        self.may_have_dropped |= allocated.evicts;
+    }
 }
 
 struct Replay {
@@ -74,6 +196,9 @@ struct Replay {
     budget: Arc<MemoryBudget>,
     /// Whether the card grows by what an allocation lacks.
     grows: bool,
+    /// Whether the card has unlimited memory once it has refused an allocation, which is then `refused`.
+    goes_on: bool,
+    refused: Option<Refused>,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
@@ -98,6 +223,8 @@ impl Replay {
             ),
             budget,
             grows: false,
+            goes_on: false,
+            refused: None,
             buffers: vec![None; recording.buffers.len()],
             stream: StreamId { value: 0 },
             words: Vec::new(),
@@ -111,13 +238,17 @@ impl Replay {
         &mut self,
         recording: &Recording,
         bytes: impl Fn(BufferId) -> Bytes,
-    ) -> Result<(), (BufferId, IoError)> {
+        observer: &mut impl ReplayObserver,
+    ) -> Result<(), Refused> {
         let mut batches = recording.call_batches.iter().peekable();
         for (position, event) in recording.events.iter().enumerate() {
             while let Some(batch) = batches.next_if(|batch| batch.position <= position) {
                 self.bind(recording, position, batch.launches);
+                observer.begins(batch);
             }
-            self.event(recording, event, &bytes)?;
+            observer.happens(event);
+            let allocated = self.event(recording, event, &bytes)?;
+            observer.happened(allocated, self.budget.refusals());
         }
         Ok(())
     }
@@ -158,12 +289,13 @@ impl Replay {
         }
     }
 
+    /// Makes the call of `event`. Returns what the runtime allocated for itself in it.
     fn event(
         &mut self,
         recording: &Recording,
         event: &Event,
         bytes: impl Fn(BufferId) -> Bytes,
-    ) -> Result<(), (BufferId, IoError)> {
+    ) -> Result<Option<MetadataBuffer>, Refused> {
         match event {
             Event::Stream(stream) => self.stream = recording.streams[*stream as usize],
             // The card allocates metadata buffers itself, with the launch.
@@ -171,8 +303,17 @@ impl Replay {
             }
             Event::Allocate(buffer) => {
                 let handle = self.handle(*buffer).clone();
-                self.allocate(handle, bytes(*buffer))
-                    .map_err(|error| (*buffer, error))?;
+                let (buffer, size) = (*buffer, bytes(*buffer));
+                if let Err(error) = self.allocate(handle.clone(), size) {
+                    let refused = Refused { buffer, error };
+                    if !self.goes_on {
+                        return Err(refused);
+                    }
+                    self.refused.get_or_insert(refused);
+                    self.budget.lift_limit();
+                    // As in a run: any size will do.
+                    let _ = self.memory.allocate(handle, size.0.min(1), self.stream);
+                }
             }
             Event::Free(buffer) => {
                 self.buffers[buffer.0 as usize] = None;
@@ -181,13 +322,15 @@ impl Replay {
                 let Launch {
                     metadata, is_empty, ..
                 } = *recording.launch(*launch);
-                if let Some(metadata) = metadata {
+                let allocated = metadata.and_then(|metadata| {
                     let words = recording.metadata[metadata.0 as usize].words;
                     self.fill(metadata, words);
+                    let launched = self.memory.launch(&self.words, is_empty, self.stream);
                     // A card without room for metadata refuses the next allocation too.
-                    let _ = self.memory.launch(&self.words, is_empty, self.stream);
-                }
+                    launched.ok().flatten()
+                });
                 self.bound.pop_front();
+                return Ok(allocated);
             }
             Event::Mode(mode) => self.memory.mode((*mode).into(), self.stream),
             Event::Write => self.memory.write(self.stream),
@@ -203,7 +346,7 @@ impl Replay {
                 self.memory.report(self.stream);
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Fills `words` with as many as `metadata` has; they are equal if the recorded ones were.

@@ -16,8 +16,9 @@ use crate::card::{CardState, DeviceSpec, SimulatedCard, Trials, configure_cubecl
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_gradients, visit_tensors};
 use crate::record::{Layer, Mark, Recording, Role};
+use crate::replay::simulate_by_replay;
 use crate::tensor::buffer_of;
-use crate::{Bytes, Error};
+use crate::{Bytes, Error, Tuning};
 
 /// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,6 +202,16 @@ pub struct Simulated {
     pub choices: Vec<Choice>,
     /// The sizes of the buffers with which burn's tuner tried kernels.
     pub trials: TrialSizes,
+    /// What the program did in all, if the card refused an allocation: it went on with unlimited memory. Not serialized.
+    #[serde(skip)]
+    pub continued: Option<Continued>,
+}
+
+/// A run in which a card refused an allocation and had unlimited memory from then on.
+#[derive(Clone, Debug)]
+pub struct Continued {
+    recording: Recording,
+    parameters: Parameters,
 }
 
 impl Simulated {
@@ -214,7 +225,21 @@ impl Simulated {
             first_run: None,
             choices: Vec::new(),
             trials: TrialSizes::default(),
+            continued: None,
         }
+    }
+
+    /// This run as it is on such a card with unlimited memory, by a replay there; `None` if it takes a run: a cold card tunes
+    /// in other memory, and one may refuse an allocation as too large.
+    pub(crate) fn without_limit(&self) -> Option<Self> {
+        let warm = self.spec.simulation.tuning == Tuning::Warm;
+        let unlimited = self.spec.without_limit();
+        let (recording, parameters) = match &self.continued {
+            Some(continued) => (&continued.recording, continued.parameters),
+            None => (&self.recording, self.parameters),
+        };
+        let run = warm.then(|| simulate_by_replay(&unlimited, recording, parameters));
+        run.filter(|run| run.recording.failure.is_none())
     }
 
     /// The most bytes in use at once.
@@ -303,11 +328,24 @@ pub(crate) fn run(
             return Err(panicked);
         }
     };
-    let recorded = failed.unwrap_or_else(|| Progress {
-        recording: card.take_recording(),
-        reserved: Bytes(card.shared().budget.peak()),
-        parameters,
-    });
+    let whole = card.take_recording();
+    let (recorded, continued) = match failed {
+        Some(failed) => {
+            let continued = Continued {
+                recording: whole,
+                parameters,
+            };
+            (failed, Some(continued))
+        }
+        None => {
+            let recorded = Progress {
+                recording: whole,
+                reserved: Bytes(card.shared().budget.peak()),
+                parameters,
+            };
+            (recorded, None)
+        }
+    };
     let simulated = Simulated {
         spec: card.shared().spec.clone(),
         recording: recorded.recording,
@@ -319,6 +357,7 @@ pub(crate) fn run(
             limit: card.shared().spec.largest_trial(),
             largest: card.shared().largest_trial(),
         },
+        continued,
     };
     sweep()?;
     Ok(simulated)

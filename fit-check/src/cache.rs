@@ -1,9 +1,10 @@
-//! Answers that are kept between calls: the same question again needs no simulation.
+//! What is kept between calls: answers, so that the same question again needs no simulation; and the calls of steps, from
+//! which the largest batch on another card with the same kernels follows by replay.
 //!
-//! The key is [`Question`]: what the answer depends on must be in it.
+//! The key of an answer is [`Question`], and that of a step's calls [`CallsKey`]: what they depend on must be in it.
 //!
-//! An entry is a file in the cache folder of the system. Its name is a hash of the question. It holds the
-//! question too, and which build answered: another build of fit-check simulates again. A damaged or foreign
+//! An entry is a file in the cache folder of the system. Its name is a hash of the key. It holds the
+//! key too, and which build made it: another build of fit-check simulates again. A damaged or foreign
 //! file counts as no entry. A folder that cannot be written to costs the entries and nothing else.
 
 use std::fs;
@@ -11,9 +12,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use estimator::{DeviceSpec, Runtime, Tuning};
+use estimator::{ConfirmedCalls, DeviceSpec, KernelGroup, Runtime, Tuning};
 use etcetera::BaseStrategy;
 use model_zoo::{Model, Request};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cli;
@@ -27,8 +29,25 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The environment variable that names another folder; if it is empty, nothing is kept.
 pub const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
 
-/// The extension of an entry's file.
-const EXTENSION: &str = "answer";
+/// The most bytes of one entry: the calls of a step can be long. Chosen, so that one entry leaves room for others.
+const MAX_ENTRY: usize = 16 << 20;
+
+/// What can be kept.
+pub trait Kept: Serialize + DeserializeOwned {
+    /// The extension of its file.
+    const EXTENSION: &str;
+}
+
+impl Kept for Answer {
+    const EXTENSION: &str = "answer";
+}
+
+impl Kept for ConfirmedCalls {
+    const EXTENSION: &str = "calls";
+}
+
+/// The extensions of all entries.
+const EXTENSIONS: [&str; 2] = [Answer::EXTENSION, ConfirmedCalls::EXTENSION];
 
 /// An answer in every format, and its exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +60,12 @@ pub struct Answer {
 
 /// An entry as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Entry {
-    question: String,
-    answer: Answer,
+struct Entry<T> {
+    key: String,
+    value: T,
 }
 
-/// A folder of answers.
+/// A folder of entries.
 #[derive(Clone, Debug)]
 pub struct Cache {
     /// None if nothing should be kept, or if the system names no folder for it.
@@ -56,9 +75,9 @@ pub struct Cache {
 /// The size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema, Serialize)]
 pub struct Contents {
-    /// The number of answers.
+    /// The number of entries: answers, and the calls of steps.
     pub entries: u64,
-    /// The bytes of all answers.
+    /// The bytes of all entries.
     pub bytes: u64,
 }
 
@@ -77,12 +96,12 @@ impl Cache {
         Self { folder }
     }
 
-    /// Whether the user wants no answers kept: [`FOLDER`] is empty.
+    /// Whether the user wants nothing kept: [`FOLDER`] is empty.
     pub fn is_turned_off() -> bool {
         std::env::var_os(FOLDER).is_some_and(|named| named.is_empty())
     }
 
-    /// The cache of this user, for answers about `model`. Nothing is kept if `raw` says so, nor for a model
+    /// The cache of this user, for what is known about `model`. Nothing is kept if `raw` says so, nor for a model
     /// outside the zoo: its files or its code can change.
     pub fn about(model: &impl Model, raw: &cli::Caching) -> Self {
         match model.published() {
@@ -101,37 +120,40 @@ impl Cache {
         self.folder.as_deref()
     }
 
-    /// The kept answer to `question`, if there is one.
-    pub fn find(&self, question: &impl Serialize) -> Option<Answer> {
-        let (question, file) = self.entry(question)?;
-        let entry: Entry = serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?;
-        if entry.question != question {
+    /// What is kept under `key`, if anything is.
+    pub fn find<T: Kept>(&self, key: &impl Serialize) -> Option<T> {
+        let (key, file) = self.entry::<T>(key)?;
+        let entry: Entry<T> = serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?;
+        if entry.key != key {
             return None;
         }
         // The oldest entries are deleted first, so this one counts as new again.
         if let Ok(file) = fs::File::options().append(true).open(&file) {
             let _ = file.set_modified(SystemTime::now());
         }
-        Some(entry.answer)
+        Some(entry.value)
     }
 
-    /// Keeps the answer to `question`, if possible.
-    pub fn keep(&self, question: &impl Serialize, answer: Answer) {
-        let Some((question, path)) = self.entry(question) else {
+    /// Keeps `value` under `key`, if possible.
+    pub fn keep<T: Kept>(&self, key: &impl Serialize, value: T) {
+        let Some((key, path)) = self.entry::<T>(key) else {
             return;
         };
-        let kept = || -> std::io::Result<()> {
+        let written = || -> std::io::Result<()> {
+            let entry = serde_json::to_string(&Entry { key, value })?;
+            if entry.len() > MAX_ENTRY {
+                return Ok(());
+            }
             let folder = self.folder.as_deref().unwrap_or(Path::new("."));
             fs::create_dir_all(folder)?;
-            let entry = serde_json::to_string(&Entry { question, answer })?;
             file::replace(&path, None, &entry)?;
             self.shrink(MAX_BYTES)
         };
         // The user gets the answer all the same.
-        let _ = kept();
+        let _ = written();
     }
 
-    /// The number and the bytes of the kept answers.
+    /// The number and the bytes of the entries.
     ///
     /// # Errors
     ///
@@ -144,7 +166,7 @@ impl Cache {
         })
     }
 
-    /// Deletes all answers, and returns what it deleted.
+    /// Deletes all entries, and returns what it deleted.
     ///
     /// # Errors
     ///
@@ -185,14 +207,14 @@ impl Cache {
         Ok(files.collect())
     }
 
-    /// `question` as it is stored, and the path of its entry.
-    fn entry(&self, question: &impl Serialize) -> Option<(String, PathBuf)> {
+    /// `key` as it is stored, and the path of its entry.
+    fn entry<T: Kept>(&self, key: &impl Serialize) -> Option<(String, PathBuf)> {
         let folder = self.folder.as_ref()?;
-        let question = serde_json::to_string(&(Build::this()?, question)).ok()?;
+        let key = serde_json::to_string(&(Build::this()?, key)).ok()?;
         let mut hasher = DefaultHasher::new();
-        question.hash(&mut hasher);
-        let name = format!("{:016x}.{EXTENSION}", hasher.finish());
-        Some((question, folder.join(name)))
+        key.hash(&mut hasher);
+        let name = format!("{:016x}.{}", hasher.finish(), T::EXTENSION);
+        Some((key, folder.join(name)))
     }
 }
 
@@ -208,12 +230,33 @@ impl EntryFile {
     fn of(file: fs::DirEntry) -> Option<Self> {
         let path = file.path();
         let metadata = file.metadata().ok()?;
-        let entry = metadata.is_file() && path.extension()? == EXTENSION;
+        let extension = path.extension()?;
+        let entry = metadata.is_file() && EXTENSIONS.iter().any(|kept| extension == *kept);
         entry.then_some(Self {
             path,
             bytes: metadata.len(),
             asked: metadata.modified().ok()?,
         })
+    }
+}
+
+/// A training step at any batch, with everything on which its calls depend besides the card.
+#[derive(Clone, Debug, Serialize)]
+struct StepKey {
+    model: String,
+    request: Request,
+    runtime: Runtime,
+    tuning: Tuning,
+}
+
+impl StepKey {
+    fn new<M: Model>(request: &ResolvedRequest<M>) -> Self {
+        Self {
+            model: request.model.name().into(),
+            request: request.job.request(),
+            runtime: request.runtime,
+            tuning: request.tuning,
+        }
     }
 }
 
@@ -224,10 +267,7 @@ pub struct Question<O> {
     command: &'static str,
     /// Those of its options that change the answer, besides the job, the cards and the runtime.
     options: O,
-    model: String,
-    request: Request,
-    runtime: Runtime,
-    tuning: Tuning,
+    step: StepKey,
     cards: Vec<(GpuName, DeviceSpec)>,
 }
 
@@ -238,13 +278,27 @@ impl<O: Serialize> Question<O> {
         Self {
             command,
             options,
-            model: request.model.name().into(),
-            request: request.job.request(),
-            runtime: request.runtime,
-            tuning: request.tuning,
+            step: StepKey::new(request),
             cards: cards
                 .map(|card| (GpuName::new(card), card.device.clone()))
                 .collect(),
+        }
+    }
+}
+
+/// What the calls of a step depend on.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallsKey {
+    step: StepKey,
+    kernels: KernelGroup,
+}
+
+impl CallsKey {
+    /// The key of the calls that the step of `request` makes on a device like `device`.
+    pub fn new<M: Model>(request: &ResolvedRequest<M>, device: &DeviceSpec) -> Self {
+        Self {
+            step: StepKey::new(request),
+            kernels: device.kernel_group(),
         }
     }
 }
@@ -289,10 +343,10 @@ mod tests {
     fn an_answer_is_found_by_its_question() {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path());
-        assert_eq!(cache.find(&"fits?"), None);
+        assert_eq!(cache.find::<Answer>(&"fits?"), None);
         cache.keep(&"fits?", answer("yes"));
         assert_eq!(cache.find(&"fits?"), Some(answer("yes")));
-        assert_eq!(cache.find(&"fits it?"), None);
+        assert_eq!(cache.find::<Answer>(&"fits it?"), None);
     }
 
     #[test]
@@ -303,15 +357,15 @@ mod tests {
         let file = cache.files().unwrap().pop().unwrap().path;
         for damage in ["", "{", "null", "\u{0}"] {
             fs::write(&file, damage).unwrap();
-            assert_eq!(cache.find(&1), None);
+            assert_eq!(cache.find::<Answer>(&1), None);
         }
         // The file of another question that happens to have the same hash.
         let other = Entry {
-            question: "2".into(),
-            answer: answer("two"),
+            key: "2".into(),
+            value: answer("two"),
         };
         fs::write(&file, serde_json::to_string(&other).unwrap()).unwrap();
-        assert_eq!(cache.find(&1), None);
+        assert_eq!(cache.find::<Answer>(&1), None);
         cache.keep(&1, answer("one"));
         assert_eq!(cache.find(&1), Some(answer("one")));
     }
@@ -322,16 +376,16 @@ mod tests {
         let cache = cache(folder.path());
         for question in 0..3 {
             cache.keep(&question, answer("the same length"));
-            let (_, file) = cache.entry(&question).unwrap();
+            let (_, file) = cache.entry::<Answer>(&question).unwrap();
             let file = fs::File::options().append(true).open(file).unwrap();
             let seconds = std::time::Duration::from_secs(question);
             file.set_modified(SystemTime::UNIX_EPOCH + seconds).unwrap();
         }
-        assert!(cache.find(&0).is_some());
+        assert!(cache.find::<Answer>(&0).is_some());
         let contents = cache.contents().unwrap();
         assert_eq!(contents.entries, 3);
         cache.shrink(contents.bytes - 1).unwrap();
-        let left = [0, 1, 2].map(|question| cache.find(&question).is_some());
+        let left = [0, 1, 2].map(|question| cache.find::<Answer>(&question).is_some());
         assert_eq!(left, [true, false, true]);
         // A file that is not an entry stays.
         let foreign = cache.folder().unwrap().join("notes.txt");
@@ -346,8 +400,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cache = cache(file.path());
         cache.keep(&1, answer("one"));
-        assert_eq!(cache.find(&1), None);
+        assert_eq!(cache.find::<Answer>(&1), None);
         Cache::none().keep(&1, answer("one"));
-        assert_eq!(Cache::none().find(&1), None);
+        assert_eq!(Cache::none().find::<Answer>(&1), None);
     }
 }

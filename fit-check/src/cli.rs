@@ -42,7 +42,7 @@ pub enum Command {
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Box<Gpus>),
-    /// Show or delete the answers that are kept between calls
+    /// Show or delete what is kept between calls: answers, and the calls of steps
     Cache(Cache),
     /// Print the script with which a shell completes commands and options
     Completions(Completions),
@@ -53,7 +53,7 @@ pub enum Command {
 /// The options of `cache`.
 #[derive(Debug, Args)]
 pub struct Cache {
-    /// Delete all answers
+    /// Delete everything that is kept
     #[arg(long)]
     pub clear: bool,
     /// Where the answer goes.
@@ -426,7 +426,7 @@ pub struct Output {
 /// Whether answers are kept between calls.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Caching {
-    /// Simulate again, and do not keep the answer
+    /// Simulate again, whatever is kept, and keep nothing
     #[arg(long)]
     pub no_cache: bool,
 }

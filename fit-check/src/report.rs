@@ -7,8 +7,8 @@
 //! `measure`, `run` in `counting_driver`, `cache` in `commands/cache.rs`, `cargo fit-check` in `cargo/report.rs`.
 
 use estimator::{
-    Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
-    Parameters, Phase, PhaseMemory,
+    Breakdown, Bytes, Choice, ConfirmedCalls, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory,
+    Limit, Overhead, Parameters, Phase, PhaseMemory,
 };
 use model_zoo::{Input, Model, OptimizerKind, Variant};
 use schemars::JsonSchema;
@@ -242,7 +242,7 @@ pub struct CardBatch {
     pub max_tokens: Option<u64>,
     /// Whether the largest batch also fits where burn does not overwrite the operands that the device's thread may be
     /// allocating ([`estimator::InPlace::Never`]), which a long training meets now and then; none if not even one sample
-    /// fits, or if burn's tuner did not come to an end in that run.
+    /// fits, if burn's tuner did not come to an end in that run, or if the batch was found by replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fits_without_overwriting: Option<bool>,
     /// Samples in the largest batch that fits in every run that was tried, if that was asked for: without and with
@@ -259,15 +259,39 @@ pub struct CardBatch {
     pub next: FirstRejected,
     /// What prevents a larger batch.
     pub limit: Limit,
+    /// The run that confirmed the calls from which the batches were found by replay; none if they were run on the
+    /// card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed_from: Option<ConfirmedRun>,
+}
+
+/// A run on a card with the same kernels and no less memory, whose calls were as predicted from few samples.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct ConfirmedRun {
+    /// The name of the card.
+    pub gpu: String,
+    /// The number of samples: the largest batch on that card.
+    pub batch: u64,
+}
+
+impl ConfirmedRun {
+    /// The run that confirmed `calls`.
+    pub fn of(calls: &ConfirmedCalls) -> Self {
+        Self {
+            gpu: calls.device().card.name.clone(),
+            batch: calls.batch(),
+        }
+    }
 }
 
 impl CardBatch {
     /// The answer for `card`, from the largest batch that was found, and the one that fits in every run if that was
-    /// asked for; `tokens` are those of a sample.
+    /// asked for; `replayed_from` if it was found by replay; `tokens` are those of a sample.
     pub fn new(
         card: &Card,
         found: &LargestBatch,
         every_run_batch: Option<u64>,
+        replayed_from: Option<ConfirmedRun>,
         tokens: Option<usize>,
     ) -> Self {
         let overhead = card.device.card.overhead;
@@ -285,6 +309,7 @@ impl CardBatch {
                 refused: found.next.refused.to_string(),
             },
             limit: found.limit,
+            replayed_from,
         }
     }
 }

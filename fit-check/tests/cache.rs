@@ -20,10 +20,17 @@ fn answer(folder: &Path, arguments: &str) -> Output {
     fit_check(folder, arguments).output().unwrap()
 }
 
-/// The files in `folder`.
+/// The files of answers in `folder`.
 fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
+    files(folder, "answer")
+}
+
+/// The files in `folder` with this extension.
+fn files(folder: &Path, extension: &str) -> Vec<std::path::PathBuf> {
     let files = fs::read_dir(folder).into_iter().flatten();
-    files.map(|file| file.unwrap().path()).collect()
+    let files = files.map(|file| file.unwrap().path());
+    let of_kind = |file: &std::path::PathBuf| file.extension().is_some_and(|of| of == extension);
+    files.filter(of_kind).collect()
 }
 
 #[test]
@@ -55,9 +62,9 @@ fn the_second_answer_is_the_kept_one() {
     let first = answer(folder.path(), question);
     let entry = entries(folder.path()).pop().unwrap();
     let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
-    assert!(kept["answer"]["rendered"]["table"].is_string(), "{kept}");
-    kept["answer"]["rendered"]["table"] = "a mark\n".into();
-    kept["answer"]["status"] = 1.into();
+    assert!(kept["value"]["rendered"]["table"].is_string(), "{kept}");
+    kept["value"]["rendered"]["table"] = "a mark\n".into();
+    kept["value"]["status"] = 1.into();
     fs::write(&entry, kept.to_string()).unwrap();
     let second = answer(folder.path(), question);
     assert_eq!(String::from_utf8_lossy(&second.stdout), "a mark\n");
@@ -88,6 +95,51 @@ fn another_question_is_not_answered_by_it() {
         answer(folder.path(), question);
         assert_eq!(entries(folder.path()).len(), before + 1, "{question}");
     }
+}
+
+/// The calls of a step are kept too: on another card with the same kernels and no more memory they are replayed, and the
+/// answer says so. Damaged ones cost a run.
+#[test]
+fn another_card_with_the_same_kernels_needs_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let largest = |arguments: &str| {
+        let command = format!("max-batch resnet-18 --quiet --format json {arguments}");
+        let output = answer(folder.path(), &command);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["cards"][0].clone()
+    };
+    let first = largest("--gpu rtx-3090");
+    assert_eq!(first["replayed_from"], serde_json::Value::Null);
+    let replayed = largest("--gpu rtx-3060");
+    assert_eq!(
+        replayed["replayed_from"]["gpu"], "GeForce RTX 3090",
+        "{replayed}"
+    );
+    assert_eq!(replayed["replayed_from"]["batch"], first["max_batch"]);
+    let run = largest("--gpu rtx-3060 --no-cache");
+    assert_eq!(run["replayed_from"], serde_json::Value::Null);
+    assert_eq!(replayed["max_batch"], run["max_batch"]);
+    for figure in ["live_bytes", "reserved_bytes", "required_bytes"] {
+        assert_eq!(replayed["at_max"][figure], run["at_max"][figure]);
+        assert_eq!(replayed["next"][figure], run["next"][figure]);
+    }
+    // Another optimizer makes other calls, a card of another generation has other kernels, and every run is to be run.
+    for other in [
+        "--gpu rtx-3060 --optimizer adam",
+        "--gpu rtx-2060",
+        "--gpu rtx-3060 --every-run",
+    ] {
+        let other = largest(other);
+        assert_eq!(other["replayed_from"], serde_json::Value::Null, "{other}");
+    }
+    for calls in files(folder.path(), "calls") {
+        fs::write(calls, "{").unwrap();
+    }
+    let run = largest("--gpu rtx-3080");
+    assert_eq!(run["replayed_from"], serde_json::Value::Null);
+    let replayed = largest("--gpu rtx-3060-ti");
+    assert_eq!(replayed["replayed_from"]["gpu"], "GeForce RTX 3080 10GB");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    BatchObserver, Bytes, CellResult, DeviceSpec, Limit, Phase, Program, Proposer, QueueLag, Run,
-    Runtime, TrainingJob, largest_batch, largest_fits,
+    BatchObserver, Bytes, CellResult, ConfirmedCalls, DeviceSpec, Gpu, LargestBatch, Limit, Method,
+    Phase, Program, Proposer, QueueLag, Run, Runtime, TrainingJob, largest_batch,
+    largest_batch_with_calls, largest_fits,
 };
 use fit_check::training_job;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -65,6 +66,67 @@ proptest! {
         });
         prop_assert!(found.batch == 0 || fits_any(found.batch));
         prop_assert!(!fits_any(found.batch + 1));
+    }
+}
+
+/// `found` without what a replay does not tell.
+fn as_replayed(mut found: LargestBatch) -> LargestBatch {
+    found.fits_without_overwriting = None;
+    found.method = Method::Replay;
+    found.next.refused.kernel = None;
+    for estimate in found.at_max.iter_mut().chain([&mut found.next.estimate]) {
+        estimate.peak.kernel = None;
+        // The layers name kernels too.
+        estimate.layers.clear();
+    }
+    found
+}
+
+/// The calls of a step on a card of 24 GB, after they were written and read, give the largest batch of smaller cards with
+/// the same kernels as runs on these do. Cards with more memory, or with other kernels, need a run.
+#[test]
+fn the_calls_of_one_card_give_the_largest_batch_of_another() {
+    let spec = |name: &str| Gpu::find(name).unwrap().spec(Runtime::Cuda);
+    for (name, smaller) in [("resnet-50", "rtx-3060-ti"), ("bert-base", "rtx-3060")] {
+        let variant = model_zoo::find(name).unwrap();
+        let job = Request::default().resolve(&variant).unwrap();
+        let step = || training_job(&variant, &job).without_first_runs();
+        let first = step();
+        let proposer = Proposer::learn(&first, &spec("rtx-3090")).unwrap();
+        let found = largest_batch_with_calls(&first, &proposer, &spec("rtx-3090"));
+        let (found, calls) = found.unwrap();
+        let calls = serde_json::to_string(&calls.expect("two samples predict the calls")).unwrap();
+        let calls: ConfirmedCalls = serde_json::from_str(&calls).unwrap();
+        assert_eq!(calls.batch(), found.batch);
+        for other in ["a40", "rtx-4090"] {
+            let needs_run = calls.largest_batch(&first, &spec(other)).unwrap();
+            assert_eq!(needs_run, None, "{name} on {other}");
+        }
+        let smaller = spec(smaller);
+        let replayed = calls.largest_batch(&first, &smaller).unwrap().unwrap();
+        assert_eq!(replayed.method, Method::Replay);
+        let other = step();
+        let proposer = Proposer::learn(&other, &smaller).unwrap();
+        let run = largest_batch(&other, &proposer, &smaller).unwrap();
+        assert_eq!(run.method, Method::Simulation);
+        assert_eq!(as_replayed(replayed), as_replayed(run), "{name}");
+    }
+}
+
+/// What the first batch that does not fit needs is read off the run that the card refused: as a run on a card with unlimited
+/// memory tells.
+#[test]
+fn a_refused_run_tells_what_it_would_have_needed() {
+    let (variant, job) = variant_and_job("resnet-18", Precision::Fp32, 224);
+    for runtime in [Runtime::Cuda, Runtime::Wgpu] {
+        let device = DeviceSpec::unlimited(runtime);
+        let device = device.with_memory(Bytes::gib(6), Bytes::ZERO);
+        let step = training_job(&variant, &job).without_first_runs();
+        let proposer = Proposer::learn(&step, &device).unwrap();
+        let found = largest_batch(&step, &proposer, &device).unwrap();
+        let other = training_job(&variant, &job).without_first_runs();
+        let unlimited = other.simulate_unlimited(found.next.batch, &device).unwrap();
+        assert_eq!(found.next.estimate, unlimited.estimate().unwrap());
     }
 }
 

@@ -59,7 +59,7 @@ impl Default for Simulation {
 
 /// A group of devices on which burn offers the same kernels: a step makes the same calls on all of them, as
 /// far as the memory of each allows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelGroup(DeviceSpec);
 
 impl DeviceSpec {

@@ -338,7 +338,7 @@ impl Recording {
     }
 
     /// The same recording with other events, in these batches.
-    pub(crate) fn with_events(&self, events: Vec<Event>, call_batches: Vec<CallBatch>) -> Self {
+    pub fn with_events(&self, events: Vec<Event>, call_batches: Vec<CallBatch>) -> Self {
         Self {
             events,
             call_batches,

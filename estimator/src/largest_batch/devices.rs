@@ -8,9 +8,8 @@ use std::sync::{Mutex, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::predictor::{Prediction, Predictor};
+use super::confirmed::Validation;
 use super::proposer::{Learned, Proposer};
-use super::scaling::Scaling;
 use super::{LargestFit, Remembering, fit_near, largest_fit};
 use crate::Error;
 use crate::card::DeviceSpec;
@@ -90,7 +89,7 @@ where
             others.map(move |columns| (group, columns))
         });
         parallel_map(others.collect::<Vec<_>>(), |(group, columns)| {
-            let mut validation = group.calibration().validation.clone();
+            let mut validation = group.calibration().validation;
             for columns in group.with(columns) {
                 row.begins(columns);
                 row.found(columns, &group.find(columns, &mut validation));
@@ -182,16 +181,6 @@ struct Calibration<'a, P> {
     validation: Validation,
 }
 
-/// How far runs have confirmed a predictor.
-#[derive(Clone, Default)]
-struct Validation {
-    /// The [share](Scaling::share) of the latest run.
-    share: Option<f64>,
-    /// The batch of the latest run that matched the prediction call by call: smaller batches count as
-    /// predicted too, down to the recorded ones.
-    predicted: Option<u64>,
-}
-
 impl<'a, P: Program> Group<'a, P> {
     /// The groups of devices with the same kernels.
     fn all(job: &'a Job<'a, P>, devices: &'a [DeviceSpec]) -> Vec<Self> {
@@ -228,7 +217,7 @@ impl<'a, P: Program> Group<'a, P> {
             validation,
             ..
         } = self.calibration();
-        let may_be_predicted = proposer.predictor().is_some() && validation.predicted.is_none();
+        let may_be_predicted = proposer.predictor().is_some() && !validation.is_any();
         match self.others.last() {
             _ if !may_be_predicted => vec![columns],
             Some(most) if most == columns => self.others.iter().rev().collect(),
@@ -250,26 +239,14 @@ impl<'a, P: Program> Group<'a, P> {
                 method: Method::Simulation,
             };
         };
-        let predicted = predictor.predicted(device, validation.share);
-        let predicted = predictor.with_each_lag(predicted, device);
-        let covered = validation.covers(predictor, &predicted);
-        let refused = covered.then(|| predictor.refused(&predicted, device));
-        match refused.flatten() {
-            Some(refused) => {
-                let fit = LargestFit {
-                    batch: predicted.batch,
-                    at_max: None,
-                    next: predicted.next,
-                    refused,
-                };
-                CellResult {
-                    fit: Ok(fit),
-                    method: Method::Replay,
-                }
-            }
-            None => {
+        match validation.replay(predictor, device) {
+            Ok(fit) => CellResult {
+                fit: Ok(fit),
+                method: Method::Replay,
+            },
+            Err(guess) => {
                 let program = Remembering::new(program);
-                let mut fit = fit_near(&program, proposer, predicted.batch, device);
+                let mut fit = fit_near(&program, proposer, guess, device);
                 if let Some((batch, recording)) = take_run(&mut fit) {
                     validation.add(predictor.scaling(), batch, &recording, device);
                 }
@@ -301,7 +278,7 @@ impl<'a, P: Program> Group<'a, P> {
         };
         let validation = validated(&common);
         // Nothing has to be learned for a device that is alone in its group.
-        if same_kernels || validation.predicted.is_some() || self.others.is_empty() {
+        if same_kernels || validation.is_any() || self.others.is_empty() {
             return Calibration {
                 first,
                 proposer: common,
@@ -325,25 +302,6 @@ impl<P: Program> Calibration<'_, P> {
             first: Err(error.clone()),
             proposer: Proposer::without_knowledge(),
             validation: Validation::default(),
-        }
-    }
-}
-
-impl Validation {
-    /// Whether `predicted` needs no run: a recording covers both batches, and a run with as many samples or
-    /// more was as predicted.
-    fn covers<P: Program>(&self, predictor: &Predictor<P>, predicted: &Prediction) -> bool {
-        // With no sample there is nothing to run.
-        let known = |batch| batch == 0 || predictor.knows(batch);
-        let validated = self.predicted.is_some_and(|most| predicted.next <= most);
-        validated && known(predicted.batch) && known(predicted.next)
-    }
-
-    /// Adds a run of the largest `batch` on `device`.
-    fn add(&mut self, scaling: &Scaling, batch: u64, recording: &Recording, device: &DeviceSpec) {
-        self.share = scaling.share(batch, device);
-        if scaling.matches(batch, recording) {
-            self.predicted = Some(batch);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::scaling::Scaling;
-use super::search::{MAX_PROBES, gallop, stride, strided};
+use super::search::{PROBES, gallop, strided};
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::{Lagged, out_of_memory, resized};
 use crate::record::{BufferId, Failure, Recording};
-use crate::replay::{replay, replay_growing};
+use crate::replay::{replay, replay_growing, simulate_by_replay};
 use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
@@ -60,7 +60,7 @@ impl<'a, P: Program> Predictor<'a, P> {
     }
 
     /// How the step grows with the batch.
-    pub fn scaling(&self) -> &Scaling {
+    pub fn scaling(&self) -> &Arc<Scaling> {
         &self.scaling
     }
 
@@ -81,7 +81,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
         let fits_and_accepted = |batch: &u64| accepts(*batch) && fits(*batch);
-        let larger = |than| strided(than + 1, above, MAX_PROBES).find(fits_and_accepted);
+        let distance = bound.div_ceil(PROBES).max(1);
+        let larger = |than| strided(than, bound, distance).find(fits_and_accepted);
         let slightly_larger = |than| {
             let end = above.min(than + 1 + self.scaling.near_probes());
             (than + 1..end).rev().find(fits_and_accepted)
@@ -89,7 +90,7 @@ impl<'a, P: Program> Predictor<'a, P> {
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let above_start = larger(start);
         let (mut batch, mut next) = match above_start {
-            Some(larger) => near(larger, stride(start + 1, above, MAX_PROBES)),
+            Some(larger) => near(larger, distance),
             None => near(start, 1),
         };
         // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
@@ -143,6 +144,12 @@ impl<'a, P: Program> Predictor<'a, P> {
         self.refusal(batch, &spec).is_none()
     }
 
+    /// Whether a device like `spec` refuses an allocation of the step with `batch` samples, by a replay; false if the
+    /// predictor does not know that step.
+    pub fn predicts_refusal(&self, batch: u64, spec: &DeviceSpec) -> bool {
+        self.knows(batch) && !self.fits_with_demanding_lag(batch, spec)
+    }
+
     /// Where to begin the search for the largest batch on a card like `spec`, where the buffers of no more than
     /// `bound` samples have room. The memory with which that many samples fit is taken to grow with the batch.
     fn start(&self, bound: u64, spec: &DeviceSpec) -> u64 {
@@ -186,7 +193,9 @@ impl<'a, P: Program> Predictor<'a, P> {
     pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
         let (failure, lag) = self.first_refusal(predicted.next, spec, QueueLag::None)?;
         let (recording, sizes) = self.step(predicted.next, lag);
-        Some(out_of_memory(resized(recording, sizes), failure, lag))
+        let device = spec.clone().with_queue_lag(lag);
+        let refused = simulate_by_replay(&device, &resized(recording, sizes), Default::default());
+        Some(out_of_memory(refused.recording, failure, lag))
     }
 
     /// The allocation that a card like `spec` refuses of the step with `batch` samples with the queue lag `first`, or
@@ -228,7 +237,7 @@ impl<'a, P: Program> Predictor<'a, P> {
 
     /// The calls of the step with `batch` samples and `queue_lag`, and the size of each buffer, by
     /// [`BufferId`](crate::record::BufferId).
-    fn step(&self, batch: u64, queue_lag: QueueLag) -> (&Recording, Vec<Bytes>) {
+    pub fn step(&self, batch: u64, queue_lag: QueueLag) -> (&Recording, Vec<Bytes>) {
         let one = (batch == 1).then(|| self.one()).flatten();
         let [of_scaling, of_one] = &self.lagged;
         match one {

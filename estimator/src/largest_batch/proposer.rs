@@ -83,8 +83,7 @@ impl<'a, P: Program> Proposer<'a, P> {
     /// Whether a device like `spec` refuses an allocation of the step with `batch` samples, by a replay.
     pub(super) fn predicts_refusal(&self, batch: u64, spec: &DeviceSpec) -> bool {
         let predictor = self.predictor.as_ref();
-        let predictor = predictor.filter(|predictor| predictor.knows(batch));
-        predictor.is_some_and(|predictor| !predictor.fits_with_demanding_lag(batch, spec))
+        predictor.is_some_and(|predictor| predictor.predicts_refusal(batch, spec))
     }
 
     /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the

@@ -1,6 +1,7 @@
 //! How the buffers of a step grow with the batch.
 
 use indexmap::IndexSet;
+use serde::{Deserialize, Serialize};
 use simulated_card::LayoutRule;
 
 use super::agreement::{Agreement, own_buffers};
@@ -12,21 +13,22 @@ use crate::{Bytes, Error};
 
 /// The sizes of a step's buffers as a function of the batch, where the steps of two batches
 /// make the same calls.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Scaling {
     recording: Recording,
     batch: u64,
     agreement: Agreement,
     /// By how many samples the other recording was larger.
     stride: u64,
-    rule: LayoutRule,
+    /// The device of both recordings, by whose rule buffers are laid out.
+    device: DeviceSpec,
     growths: Vec<Growth>,
     /// By [`BufferId`](crate::record::BufferId): an index into `growths`.
     growth_of: Vec<usize>,
 }
 
 /// How the size of a buffer follows from the batch.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Growth {
     /// The dimensions of its tensors grow; the runtime's own layout rule computes the bytes.
     Shapes {
@@ -187,7 +189,7 @@ impl Scaling {
             batch,
             agreement,
             stride: larger - batch,
-            rule: LayoutRule::new(spec),
+            device: spec.clone(),
             growths: growths.into_iter().collect(),
             growth_of,
         })
@@ -204,12 +206,39 @@ impl Scaling {
                 .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
+    /// The same growth, with the calls of `recording`, which [matches](Self::matches): what a runtime keeps for itself
+    /// depends on shapes, which can be equal by chance with few samples.
+    pub(super) fn with_calls_of(&self, recording: Recording) -> Self {
+        let mut growths: IndexSet<Growth> = self.growths.iter().cloned().collect();
+        let mut own = own_buffers(&self.recording);
+        let growth_of = recording
+            .buffers
+            .iter()
+            .map(|buffer| match buffer.metadata {
+                true => growths.insert_full(Growth::none(buffer.bytes)).0,
+                false => {
+                    let (same, _) = own.next().expect("as many as in a recording that matches");
+                    self.growth_of[same.0 as usize]
+                }
+            });
+        Self {
+            growth_of: growth_of.collect(),
+            growths: growths.into_iter().collect(),
+            recording,
+            batch: self.batch,
+            agreement: self.agreement,
+            stride: self.stride,
+            device: self.device.clone(),
+        }
+    }
+
     /// The size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
     fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
+        let rule = LayoutRule::new(&self.device);
         let growths = self.growths.iter();
         let grown: Vec<_> = growths
-            .map(|growth| growth.bytes(further, self.stride, &self.rule))
+            .map(|growth| growth.bytes(further, self.stride, &rule))
             .collect();
         let growths = self.growth_of.iter();
         growths.map(|growth| grown[*growth]).collect()

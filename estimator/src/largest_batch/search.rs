@@ -46,19 +46,13 @@ fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> O
         .or_else(|| above.find(|batch| accepts(*batch)))
 }
 
-/// How many larger batches the predictor tries at most: before a search, and after the search has found a
-/// batch that fits while the next does not. Chosen: mostly there are no more than that.
-pub(super) const MAX_PROBES: u64 = 8;
+/// Every how many parts of the largest batch whose buffers alone fit the predictor tries a batch above the one that it found.
+/// Chosen: 441 samples of ELMo, one of these parts of 614, fit on an RTX A4500, where 400 do not.
+pub(super) const PROBES: u64 = 32;
 
-/// Evenly spaced numbers from `low` on and below `high`, the largest first; no more than `most` of them.
-pub(super) fn strided(low: u64, high: u64, most: u64) -> impl Iterator<Item = u64> {
-    (low..high).rev().step_by(stride(low, high, most) as usize)
-}
-
-/// The distance between evenly spaced numbers from `low` on and below `high`, so that there are no more than
-/// `most`.
-pub(super) fn stride(low: u64, high: u64, most: u64) -> u64 {
-    high.saturating_sub(low).div_ceil(most).max(1)
+/// Numbers above `low` and up to `high`, the largest first, at such distances from `high`.
+pub(super) fn strided(low: u64, high: u64, distance: u64) -> impl Iterator<Item = u64> {
+    (low + 1..=high).rev().step_by(distance as usize)
 }
 
 /// The largest number from `low` on and below `high` that `fits`, if all smaller ones fit too; `low` is
@@ -110,12 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn strided_numbers_are_few_and_reach_the_top() {
-        for (low, high) in [(1, 1), (1, 2), (5, 100), (0, 8), (3, 12)] {
-            let numbers: Vec<u64> = strided(low, high, MAX_PROBES).collect();
-            assert!(numbers.len() as u64 <= MAX_PROBES);
-            assert_eq!(numbers.first().copied(), (low < high).then(|| high - 1));
-            assert!(numbers.iter().all(|number| (low..high).contains(number)));
-        }
+    fn strided_numbers_are_counted_from_the_top() {
+        let numbers = |low, high| strided(low, high, 10).collect::<Vec<_>>();
+        assert_eq!(numbers(0, 35), [35, 25, 15, 5]);
+        assert_eq!(numbers(14, 35), [35, 25, 15]);
+        assert_eq!(numbers(15, 35), [35, 25]);
+        assert!(numbers(35, 35).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Shows or deletes the answers that are kept between calls.
+//! Shows or deletes what is kept between calls.
 
 use anyhow::Context;
 use estimator::Bytes;
@@ -13,14 +13,14 @@ use crate::output::{self, Report, Table, column};
 /// The answer of `cache`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CacheReport {
-    /// The folder; none if no answers are kept.
+    /// The folder; none if nothing is kept.
     pub folder: Option<String>,
-    /// Whether the user wants no answers kept.
+    /// Whether the user wants nothing kept.
     #[serde(skip)]
     pub turned_off: bool,
-    /// Whether the answers were deleted.
+    /// Whether the entries were deleted.
     pub cleared: bool,
-    /// The answers in the folder, or those that were deleted.
+    /// The entries in the folder, or those that were deleted.
     #[serde(flatten)]
     pub contents: Contents,
 }
@@ -48,23 +48,23 @@ pub fn run(raw: &cli::Cache) -> anyhow::Result<u8> {
 impl Report for CacheReport {
     fn terminal(&self) -> String {
         let Contents { entries, bytes } = self.contents;
-        let answers = match entries {
-            1 => "1 answer".to_string(),
-            _ => format!("{entries} answers"),
+        let count = match entries {
+            1 => "1 entry".to_string(),
+            _ => format!("{entries} entries"),
         };
         let kib = bytes.div_ceil(1024);
         match (&self.folder, self.cleared) {
             (None, _) if self.turned_off => {
-                format!("no answers are kept: {} is empty", cache::FOLDER)
+                format!("nothing is kept: {} is empty", cache::FOLDER)
             }
-            (None, _) => "no answers are kept: this system names no folder for them".into(),
-            (Some(folder), true) => format!("{answers} ({kib} KiB) deleted from {folder}"),
-            (Some(folder), false) => format!("{answers} ({kib} KiB) in {folder}"),
+            (None, _) => "nothing is kept: this system names no folder for them".into(),
+            (Some(folder), true) => format!("{count} ({kib} KiB) deleted from {folder}"),
+            (Some(folder), false) => format!("{count} ({kib} KiB) in {folder}"),
         }
     }
 
     fn tables(&self) -> Vec<Table> {
-        let names = ["folder", "answers", "bytes", "cleared"];
+        let names = ["folder", "entries", "bytes", "cleared"];
         vec![Table {
             title: String::new(),
             columns: names.map(|name| column(name, name)).into(),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_why_no_answers_are_kept() {
+    fn the_page_says_why_nothing_is_kept() {
         let page = |turned_off| {
             let report = CacheReport {
                 folder: None,

@@ -45,7 +45,7 @@ pub fn answer<M: Model + Sync>(
     };
     let options = Options::new(raw);
     let question = Question::new("estimate", options, request);
-    if let Some(known) = cache.find(&question) {
+    if let Some(known) = cache.find::<Answer>(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }

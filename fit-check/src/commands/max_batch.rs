@@ -1,20 +1,22 @@
 //! Largest batch per card.
 
-use estimator::{LargestBatch, Proposer, largest_batch, largest_in_every_run};
+use estimator::{
+    ConfirmedCalls, LargestBatch, Proposer, largest_batch_with_calls, largest_in_every_run,
+};
 use model_zoo::Model;
 use serde::Serialize;
 
 use super::{DOES_NOT_FIT, FITS};
 use crate::advice::{self, Goal};
-use crate::cache::{Answer, Cache, Question};
+use crate::cache::{Answer, Cache, CallsKey, Question};
 use crate::cli::{self, Advise};
 use crate::interrupt;
 use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::need_network;
 use crate::output::{self, Rendered};
 use crate::progress::Progress;
-use crate::report::{CardBatch, MaxBatchReport};
-use crate::resolve::{Batch, ResolvedRequest};
+use crate::report::{CardBatch, ConfirmedRun, MaxBatchReport};
+use crate::resolve::{Batch, Card, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;
 
@@ -37,11 +39,11 @@ pub fn answer<M: Model + Sync>(
     let cache = Cache::about(&request.model, &raw.caching);
     let options = Options::new(raw);
     let question = Question::new("max-batch", options, request);
-    if let Some(known) = cache.find(&question) {
+    if let Some(known) = cache.find::<Answer>(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
-    let answer = simulate(options, request, &raw.output)?;
+    let answer = simulate(options, request, &cache, &raw.output)?;
     let status = answer.status;
     cache.keep(&question, answer);
     Ok(status)
@@ -69,10 +71,11 @@ impl Options {
     }
 }
 
-/// Answers `request` by simulation, and writes the answer.
+/// Answers `request` by simulation, or by replay of the calls in `cache`, and writes the answer.
 fn simulate<M: Model + Sync>(
     options: Options,
     request: &ResolvedRequest<M>,
+    cache: &Cache,
     output: &cli::Output,
 ) -> anyhow::Result<Answer> {
     let Options { advise, every_run } = options;
@@ -80,13 +83,13 @@ fn simulate<M: Model + Sync>(
     let advises = advise == Advise::Always;
     let steps = 1 + searches * request.cards.len() as u64 + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
-    let found = largest_batches(every_run, request, &progress)?;
+    let found = largest_batches(every_run, request, cache, &progress)?;
     let tokens = request.job.input.tokens();
     let cards: Vec<_> = request
         .cards
         .iter()
         .zip(&found)
-        .map(|(card, found)| CardBatch::new(card, &found.largest, found.every_run, tokens))
+        .map(|(card, found)| found.report(card, tokens))
         .collect();
     // The first card on which not one sample fits, else the first card.
     let empty = cards.iter().position(|card| card.max_batch == 0);
@@ -124,29 +127,67 @@ fn simulate<M: Model + Sync>(
 struct Found {
     largest: LargestBatch,
     every_run: Option<u64>,
+    replayed_from: Option<ConfirmedRun>,
 }
 
-/// Finds the largest batch of `request` on each of its cards.
+impl Found {
+    /// The answer for `card`; `tokens` are those of a sample.
+    fn report(&self, card: &Card, tokens: Option<usize>) -> CardBatch {
+        let replayed_from = self.replayed_from.clone();
+        CardBatch::new(card, &self.largest, self.every_run, replayed_from, tokens)
+    }
+}
+
+/// Finds the largest batch of `request` on each of its cards: by replay of the calls in `cache`, if that is enough and not
+/// every run is asked for.
 fn largest_batches<M: Model + Sync>(
     every_run: bool,
     request: &ResolvedRequest<M>,
+    cache: &Cache,
     progress: &Progress,
 ) -> anyhow::Result<Vec<Found>> {
-    progress.at(&format!(
-        "training {} on a simulated card",
-        request.model.name()
-    ));
     let program = training_job(&request.model, &request.job).without_first_runs();
-    let most = request.cards.iter().max_by_key(|card| card.usable());
-    let most = most.expect("a card was named");
-    let learnt = Proposer::learn(&program, &most.device);
-    let proposer = learnt.map_err(|error| most.error(error))?;
+    let learned = || {
+        progress.at(&format!(
+            "training {} on a simulated card",
+            request.model.name()
+        ));
+        let most = request.cards.iter().max_by_key(|card| card.usable());
+        let most = most.expect("a card was named");
+        Proposer::learn(&program, &most.device).map_err(|error| most.error(error))
+    };
+    let mut proposer = None;
     let mut found = Vec::with_capacity(request.cards.len());
     for card in &request.cards {
         let name = GpuName::new(card).name;
+        let key = CallsKey::new(request, &card.device);
+        let kept: Option<ConfirmedCalls> = cache.find(&key);
+        if let Some(calls) = kept.as_ref().filter(|_| !every_run) {
+            progress.at(&format!("replaying the step on {name}"));
+            let replayed = calls.largest_batch(&program, &card.device);
+            if let Some(largest) = replayed.map_err(|error| card.error(error))? {
+                found.push(Found {
+                    largest,
+                    every_run: None,
+                    replayed_from: Some(ConfirmedRun::of(calls)),
+                });
+                continue;
+            }
+        }
+        let proposer = match &proposer {
+            Some(proposer) => proposer,
+            None => proposer.insert(learned()?),
+        };
         progress.at(&format!("filling {name}"));
-        let largest = largest_batch(&program, &proposer, &card.device);
-        let largest = largest.map_err(|error| card.error(error))?;
+        let largest = largest_batch_with_calls(&program, proposer, &card.device);
+        let (largest, calls) = largest.map_err(|error| card.error(error))?;
+        let confirms_more = |calls: &ConfirmedCalls| {
+            let known = kept.as_ref().map_or(0, ConfirmedCalls::batch);
+            calls.batch() > known
+        };
+        if let Some(calls) = calls.filter(confirms_more) {
+            cache.keep(&key, calls);
+        }
         let every_run = match every_run {
             true => {
                 let batch = largest.batch;
@@ -156,7 +197,11 @@ fn largest_batches<M: Model + Sync>(
             }
             false => None,
         };
-        found.push(Found { largest, every_run });
+        found.push(Found {
+            largest,
+            every_run,
+            replayed_from: None,
+        });
     }
     Ok(found)
 }

@@ -67,6 +67,13 @@ fn batch_lines(card: &CardBatch) -> String {
             card.max_batch
         );
     }
+    if let Some(run) = &card.replayed_from {
+        let _ = writeln!(
+            lines,
+            "    found by replaying the calls of batch {} on {}, which has the same kernels",
+            run.batch, run.gpu
+        );
+    }
     let every_run = match card.every_run_batch {
         Some(0) if card.max_batch > 0 => "no batch fits in every run that was tried".to_string(),
         Some(batch) if batch > 0 => format!("batch {batch:<6} fits in every run that was tried"),
@@ -86,16 +93,24 @@ impl Report for MaxBatchReport {
             page += &batch_lines(card);
             page.push('\n');
         }
-        let ran = match self.cards.iter().all(|card| card.max_batch > 0) {
-            true => "both batches were run on a simulated card of this size",
-            false => "every batch that is named was run on a simulated card of that size",
+        let any = |is: fn(&CardBatch) -> bool| self.cards.iter().any(is);
+        let any_replayed = any(|card| card.replayed_from.is_some());
+        let ran = match (any_replayed, any(|card| card.max_batch == 0)) {
+            (true, _) => {
+                "--no-cache runs every batch that is named on a simulated card of that size"
+            }
+            (false, false) => "both batches were run on a simulated card of this size",
+            (false, true) => "every batch that is named was run on a simulated card of that size",
         };
-        let may_ask = |card: &CardBatch| card.max_batch > 0 && card.every_run_batch.is_none();
-        let others = match self.cards.iter().any(may_ask) {
-            true => {
+        let may_ask = any(|card| card.max_batch > 0 && card.every_run_batch.is_none());
+        let others = match (may_ask, any_replayed) {
+            (false, _) => "",
+            (true, true) => {
+                "; in a long training a step can now and then need more: --every-run tries such steps"
+            }
+            (true, false) => {
                 "; in a long training a step can now and then need more: one such step was run, --every-run tries others"
             }
-            false => "",
         };
         for line in [assumptions(&self.asked), format!("{ran}{others}")] {
             let _ = writeln!(page, "  {}", styled(FAINT, line));
@@ -134,6 +149,10 @@ impl Report for MaxBatchReport {
             })
             .column_as("in every run", "every_run_batch", |c| c.every_run_batch)
             .column_as("smaller, refused", "smaller_refused", |c| c.smaller_refused)
+            .column("method", |c| match c.replayed_from {
+                Some(_) => "replay",
+                None => "simulation",
+            })
             .column_as("why not the next", "next_refused", |c| &c.next.refused)
             .build();
         let advice = self.advice.iter().map(advice::table);
