@@ -89,7 +89,6 @@ fn assert_near(found: u64, expected: Bytes, margin: Bytes, what: &str) {
 }
 
 #[test]
-#[ignore = "compiles CubeCL and burn once more: cargo test --workspace --no-default-features --test cargo -- --ignored"]
 fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
     let lock = own_training().join("Cargo.lock");
     let before = std::fs::read(&lock).unwrap();
@@ -146,7 +145,7 @@ fn an_unchanged_program_is_measured_like_one_that_says_where_its_steps_end() {
 /// make the peak. A step holds weights, gradients and two moments, and at most one more tensor of the size of
 /// a large weight; with fusion it may not need that one.
 #[test]
-#[ignore = "compiles CubeCL and burn once more, with their default features: see above"]
+#[ignore = "compiles CubeCL and burn once more, with their default features: cargo test --workspace --no-default-features --test cargo -- --ignored"]
 fn a_program_with_burns_default_features_is_measured_in_its_first_run() {
     let args = ["--quiet", "--format", "json", "--features", "burn/default"];
     let output = cargo_fit_check(&own_training(), &args);
