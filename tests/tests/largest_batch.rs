@@ -130,6 +130,21 @@ fn a_refused_run_tells_what_it_would_have_needed() {
     }
 }
 
+/// 400 samples of ELMo do not fit on an RTX A4500, but 442 do, since the pools have pages of another size with them.
+#[test]
+#[cfg(all(feature = "fusion", feature = "autotune"))]
+fn a_larger_batch_is_found_beyond_one_that_does_not_fit() {
+    let variant = model_zoo::find("elmo-bilm").unwrap();
+    let job = Request::default().resolve(&variant).unwrap();
+    let step = training_job(&variant, &job).without_first_runs();
+    let device = Gpu::find("rtx-a4500").unwrap().spec(Runtime::Cuda);
+    let proposer = Proposer::learn(&step, &device).unwrap();
+    let found = largest_batch(&step, &proposer, &device).unwrap();
+    assert!(!fits(&step, 400, &device));
+    assert!(fits(&step, 442, &device));
+    assert!(found.batch >= 442, "{}", found.batch);
+}
+
 /// A step cannot be run without samples, so none is.
 #[test]
 fn not_even_one_sample() {
