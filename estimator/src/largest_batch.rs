@@ -141,7 +141,10 @@ pub fn largest_batch_with_calls<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<(LargestBatch, Option<ConfirmedCalls>), Error> {
-    let program = Remembering::new(program);
+    let program = Remembering {
+        continued: true,
+        ..Remembering::new(program)
+    };
     let fit = fit(&program, proposer, spec)?;
     let next = program.on_unlimited(fit.next, spec)?;
     let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
@@ -291,6 +294,8 @@ struct Remembering<'a, P> {
     latest: RefCell<VecDeque<(u64, Simulated)>>,
     /// What each device refused of each batch.
     refused: RefCell<Vec<(u64, DeviceSpec, Option<OutOfMemory>)>>,
+    /// Whether what a run [went on](Simulated::continued) to do is remembered too, which takes as much memory again.
+    continued: bool,
 }
 
 /// How many runs are remembered: those of two batches, with and without a limit.
@@ -302,6 +307,7 @@ impl<'a, P> Remembering<'a, P> {
             program,
             latest: RefCell::default(),
             refused: RefCell::default(),
+            continued: false,
         }
     }
 }
@@ -348,7 +354,8 @@ impl<P: Program> Program for Remembering<'_, P> {
         if let Some(known) = self.known(batch, &spec) {
             return Ok(known);
         }
-        let simulated = self.program.simulate(batch, spec)?;
+        let mut simulated = self.program.simulate(batch, spec)?;
+        simulated.continued = simulated.continued.filter(|_| self.continued);
         let mut latest = self.latest.borrow_mut();
         latest.truncate(REMEMBERED - 1);
         latest.push_front((batch, simulated.clone()));

@@ -55,10 +55,11 @@ pub struct Run {
     failed: Option<Progress>,
 }
 
-/// What a run has recorded so far.
+/// How far a run had come at the end of the phase in which the card refused an allocation.
 #[derive(Debug)]
 struct Progress {
-    recording: Recording,
+    /// The number of events until then.
+    events: usize,
     reserved: Bytes,
     parameters: Parameters,
 }
@@ -150,7 +151,7 @@ impl Run {
         }
         if recording.failure.is_some() && self.failed.is_none() {
             self.failed = Some(Progress {
-                recording: recording.clone(),
+                events: recording.events.len(),
                 reserved: Bytes(self.shared.budget.peak()),
                 parameters: self.parameters(),
             });
@@ -329,28 +330,24 @@ pub(crate) fn run(
         }
     };
     let whole = card.take_recording();
-    let (recorded, continued) = match failed {
+    let peak = Bytes(card.shared().budget.peak());
+    let (recording, reserved, parameters, continued) = match failed {
+        None => (whole, peak, parameters, None),
         Some(failed) => {
+            let recording = whole.up_to(failed.events);
             let continued = Continued {
                 recording: whole,
                 parameters,
             };
-            (failed, Some(continued))
-        }
-        None => {
-            let recorded = Progress {
-                recording: whole,
-                reserved: Bytes(card.shared().budget.peak()),
-                parameters,
-            };
-            (recorded, None)
+            let (reserved, parameters) = (failed.reserved, failed.parameters);
+            (recording, reserved, parameters, Some(continued))
         }
     };
     let simulated = Simulated {
         spec: card.shared().spec.clone(),
-        recording: recorded.recording,
-        parameters: recorded.parameters,
-        reserved: recorded.reserved,
+        recording,
+        parameters,
+        reserved,
         first_run: None,
         choices: card.shared().choices(),
         trials: TrialSizes {

@@ -328,6 +328,15 @@ impl Recording {
         }
     }
 
+    /// The recording up to the event at `position`, without that event. It shares what is not copied for further events.
+    pub fn up_to(&self, position: usize) -> Self {
+        let batches = self.call_batches.iter();
+        let batches = batches.filter(|batch| batch.position < position).copied();
+        let mut part = self.with_events(self.events[..position].to_vec(), batches.collect());
+        part.marks.truncate(self.marks_before(position));
+        part
+    }
+
     /// Gives back the memory that is kept for further events.
     pub fn shrink_to_fit(&mut self) {
         self.events.shrink_to_fit();

@@ -173,7 +173,9 @@ impl ConfirmedCalls {
     /// Whether a device like `device` makes the same calls and has no more memory, as far as can be said before a replay.
     fn hold_for(&self, device: &DeviceSpec) -> bool {
         let same_kernels = device.kernel_group() == self.device.kernel_group();
-        let smaller = device.available() <= self.device.available();
+        let smaller = device
+            .available()
+            .is_some_and(|memory| Some(memory) <= self.device.available());
         same_kernels && smaller && device.simulation.tuning == Tuning::Warm
     }
 
