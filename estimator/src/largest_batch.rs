@@ -8,7 +8,7 @@ mod proposer;
 mod scaling;
 mod search;
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
 
 use burn::tensor::FloatDType;
@@ -126,8 +126,7 @@ pub fn largest_batch<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestBatch, Error> {
-    let (found, _) = largest_batch_with_calls(program, proposer, spec)?;
-    Ok(found)
+    Ok(largest_batch_with_run(program, proposer, spec)?.0)
 }
 
 /// Like [`largest_batch`]. Also returns the calls of the step, with which the largest batch on other devices follows without
@@ -141,6 +140,17 @@ pub fn largest_batch_with_calls<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<(LargestBatch, Option<ConfirmedCalls>), Error> {
+    let (found, run) = largest_batch_with_run(program, proposer, spec)?;
+    let calls = run.and_then(|run| ConfirmedCalls::by(run, found.batch, proposer));
+    Ok((found, calls))
+}
+
+/// Like [`largest_batch`]. Also returns the run of the largest batch; `None` if not even one sample fits.
+fn largest_batch_with_run<P: Program>(
+    program: &P,
+    proposer: &Proposer<P>,
+    spec: &DeviceSpec,
+) -> Result<(LargestBatch, Option<Simulated>), Error> {
     let program = Remembering {
         continued: true,
         ..Remembering::new(program)
@@ -160,8 +170,6 @@ pub fn largest_batch_with_calls<P: Program>(
         0 => None,
         batch => fits_without_overwriting(program.program, batch, spec),
     };
-    let run = fit.at_max.as_ref();
-    let calls = run.and_then(|run| ConfirmedCalls::by(run, fit.batch, proposer));
     let found = LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
@@ -175,7 +183,7 @@ pub fn largest_batch_with_calls<P: Program>(
         fits_without_overwriting,
         method: Method::Simulation,
     };
-    Ok((found, calls))
+    Ok((found, fit.at_max))
 }
 
 /// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
@@ -324,11 +332,13 @@ impl<P: Program> Remembering<'_, P> {
     }
 
     /// The run with `batch` samples on a device like `spec`, if it is remembered.
-    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Simulated> {
-        let latest = self.latest.borrow();
-        let mut latest = latest.iter();
-        let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
-        known.map(|(_, run)| run.clone())
+    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Ref<'_, Simulated>> {
+        let known = Ref::filter_map(self.latest.borrow(), |latest| {
+            let mut latest = latest.iter();
+            let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
+            known.map(|(_, run)| run)
+        });
+        known.ok()
     }
 
     /// As [`attempt`].
@@ -352,7 +362,7 @@ impl<P: Program> Remembering<'_, P> {
 impl<P: Program> Program for Remembering<'_, P> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
         if let Some(known) = self.known(batch, &spec) {
-            return Ok(known);
+            return Ok(known.clone());
         }
         let mut simulated = self.program.simulate(batch, spec)?;
         simulated.continued = simulated.continued.filter(|_| self.continued);

@@ -40,7 +40,7 @@ pub fn replay(
     recording: &Recording,
     bytes: impl Fn(BufferId) -> Bytes,
 ) -> ReplayOutcome {
-    let mut replay = Replay::new(spec, recording);
+    let mut replay = Replay::new(spec, recording, WhenFull::Refuse);
     let failure = replay.run(recording, &bytes, &mut Unobserved).err();
     let failure = failure.map(|refused| refused.on(spec));
     ReplayOutcome {
@@ -62,9 +62,8 @@ pub(crate) fn replay_growing(
     bytes: impl Fn(BufferId) -> Bytes,
     start: Bytes,
 ) -> Bytes {
-    let mut replay = Replay::new(spec, recording);
+    let mut replay = Replay::new(spec, recording, WhenFull::Grow);
     replay.budget.set_capacity(start.0);
-    replay.grows = true;
     // If a single allocation is too large for the card, the memory until then is the result.
     let _ = replay.run(recording, bytes, &mut Unobserved);
     Bytes(replay.budget.capacity())
@@ -79,14 +78,13 @@ pub(crate) fn simulate_by_replay(
     parameters: Parameters,
 ) -> Simulated {
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
-    let mut replay = Replay::new(spec, recording);
+    let mut replay = Replay::new(spec, recording, WhenFull::LiftLimit);
     let mut recorder = Rerecorder {
         recording: recording.with_events(Vec::new(), Vec::new()),
         metadata: Vec::new(),
         refusals: 0,
         may_have_dropped: false,
     };
-    replay.goes_on = true;
     // It goes on to the end, so it does not end with an error.
     let _ = replay.run(recording, bytes, &mut recorder);
     recorder.recording.failure = replay.refused.map(|refused| refused.on(spec));
@@ -191,13 +189,22 @@ impl ReplayObserver for Rerecorder {
     }
 }
 
+/// What a card does that has no room for an allocation.
+#[derive(Clone, Copy, PartialEq)]
+enum WhenFull {
+    /// It refuses the allocation, and the replay ends.
+    Refuse,
+    /// It grows by what the allocation lacks.
+    Grow,
+    /// It refuses the allocation, and has unlimited memory from then on.
+    LiftLimit,
+}
+
 struct Replay {
     memory: Box<dyn CardMemory>,
     budget: Arc<MemoryBudget>,
-    /// Whether the card grows by what an allocation lacks.
-    grows: bool,
-    /// Whether the card has unlimited memory once it has refused an allocation, which is then `refused`.
-    goes_on: bool,
+    when_full: WhenFull,
+    /// The first allocation that the card refused, if the replay went on.
     refused: Option<Refused>,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
@@ -210,7 +217,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(spec: &DeviceSpec, recording: &Recording) -> Self {
+    fn new(spec: &DeviceSpec, recording: &Recording, when_full: WhenFull) -> Self {
         let budget = MemoryBudget::new(spec.available().map(|bytes| bytes.0));
         let logger = Arc::new(ServerLogger::default());
         Self {
@@ -222,8 +229,7 @@ impl Replay {
                 Default::default(),
             ),
             budget,
-            grows: false,
-            goes_on: false,
+            when_full,
             refused: None,
             buffers: vec![None; recording.buffers.len()],
             stream: StreamId { value: 0 },
@@ -282,7 +288,7 @@ impl Replay {
         loop {
             let outcome = self.memory.allocate(memory.clone(), size.0, self.stream);
             let lacks = self.budget.wanted() > self.budget.capacity();
-            if outcome.is_ok() || !self.grows || !lacks {
+            if outcome.is_ok() || self.when_full != WhenFull::Grow || !lacks {
                 return outcome;
             }
             self.budget.set_capacity(self.budget.wanted());
@@ -306,7 +312,7 @@ impl Replay {
                 let (buffer, size) = (*buffer, bytes(*buffer));
                 if let Err(error) = self.allocate(handle.clone(), size) {
                     let refused = Refused { buffer, error };
-                    if !self.goes_on {
+                    if self.when_full != WhenFull::LiftLimit {
                         return Err(refused);
                     }
                     self.refused.get_or_insert(refused);

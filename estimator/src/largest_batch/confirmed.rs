@@ -91,7 +91,7 @@ impl ConfirmedCalls {
     /// What `run`, of `batch` samples, confirms of the calls that `proposer` predicts; `None` if it made others. On a
     /// [cold](Tuning::Cold) card burn's tuner is part of the step, and may do something else on another.
     pub(super) fn by<P: Program>(
-        run: &Simulated,
+        run: Simulated,
         batch: u64,
         proposer: &Proposer<P>,
     ) -> Option<Self> {
@@ -99,10 +99,10 @@ impl ConfirmedCalls {
         let warm = run.spec.simulation.tuning == Tuning::Warm;
         let confirmed = warm && scaling.matches(batch, &run.recording);
         confirmed.then(|| Self {
-            scaling: Arc::new(scaling.with_calls_of(run.recording.clone())),
+            scaling: Arc::new(scaling.with_calls_of(run.recording)),
             parameters: run.parameters,
             batch,
-            device: run.spec.clone(),
+            device: run.spec,
         })
     }
 

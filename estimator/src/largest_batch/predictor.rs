@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::scaling::Scaling;
-use super::search::{PROBES, gallop, strided};
+use super::search::{gallop, multiples, probe_distance};
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::{Lagged, out_of_memory, resized};
@@ -81,8 +81,10 @@ impl<'a, P: Program> Predictor<'a, P> {
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
         let fits_and_accepted = |batch: &u64| accepts(*batch) && fits(*batch);
-        let distance = bound.div_ceil(PROBES).max(1);
-        let larger = |than| strided(than, bound, distance).find(fits_and_accepted);
+        let larger = |than| {
+            let distance = probe_distance(than, bound);
+            multiples(than, bound, distance).find(fits_and_accepted)
+        };
         let slightly_larger = |than| {
             let end = above.min(than + 1 + self.scaling.near_probes());
             (than + 1..end).rev().find(fits_and_accepted)
@@ -90,7 +92,7 @@ impl<'a, P: Program> Predictor<'a, P> {
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let above_start = larger(start);
         let (mut batch, mut next) = match above_start {
-            Some(larger) => near(larger, distance),
+            Some(larger) => near(larger, probe_distance(start, bound)),
             None => near(start, 1),
         };
         // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
