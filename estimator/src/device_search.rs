@@ -9,7 +9,8 @@ use crate::job::{Program, TrainingJob};
 use crate::parallel::parallel_map;
 use crate::queue_lag::Lagged;
 use crate::replay::replay;
-use crate::run::{Run, Simulated};
+use crate::run::Run;
+use crate::simulated::Simulated;
 use crate::verdict::is_close;
 use crate::{Bytes, Error};
 
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
     use crate::Runtime;
     use crate::record::Recording;
-    use crate::run::TrialSizes;
+    use crate::simulated::TrialSizes;
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
     /// tries a buffer that is too large for all of them.

@@ -8,7 +8,8 @@ use crate::analysis::{Analysis, Breakdown, LayerMemory, PhaseMemory, last_step};
 use crate::card::DeviceSpec;
 use crate::job::{Program, TrainingJob};
 use crate::required::required;
-use crate::run::{FirstRun, Parameters, Run, Simulated};
+use crate::run::Run;
+use crate::simulated::{FirstRun, Parameters, Simulated};
 use crate::{Bytes, Error, OutOfMemory};
 
 /// The moment with the most bytes in use, and the memory that a card needs for it.

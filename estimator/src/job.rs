@@ -5,7 +5,8 @@ use burn::tensor::FloatDType;
 use crate::Error;
 use crate::card::DeviceSpec;
 use crate::record::Recording;
-use crate::run::{Run, Simulated};
+use crate::run::Run;
+use crate::simulated::Simulated;
 use crate::tuned_devices::TunedDevices;
 
 /// A training step at any batch, on any device.

@@ -67,6 +67,7 @@ mod races;
 mod replay;
 mod required;
 mod run;
+mod simulated;
 mod tensor;
 mod tuned_devices;
 mod verdict;
@@ -95,7 +96,8 @@ pub use modules::{Kind as TensorKind, ModuleTensor, SeeGradient, visit_gradients
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
-pub use run::{Continued, FirstRun, Parameters, Run, Simulated, TrialSizes};
+pub use run::Run;
+pub use simulated::{Continued, FirstRun, Parameters, Simulated, TrialSizes};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, StopReason, Tuning, choices_made, listen, record, tuner_requests, upstream,

@@ -7,7 +7,7 @@ use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::record::{Failure, Recording};
 use crate::replay::replay;
-use crate::run::Simulated;
+use crate::simulated::Simulated;
 use crate::{Bytes, Error, OutOfMemory, Tuning};
 
 /// The allocation that the device of `run` refuses of the step with `batch` samples with one of

@@ -13,7 +13,7 @@ use cubecl_server::server::IoError;
 use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
 use crate::record::{BufferId, CallBatch, Event, Failure, Launch, MetadataId, Recording, Refusal};
-use crate::run::{Parameters, Simulated};
+use crate::simulated::{Parameters, Simulated};
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::Bytes;
 use crate::record::BufferId;
 use crate::replay::{replay, replay_growing};
-use crate::run::Simulated;
+use crate::simulated::Simulated;
 
 const MIB: u64 = 1 << 20;
 

@@ -7,34 +7,14 @@ use burn::module::{Module, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
-use crate::Choice;
-use crate::Phase;
-use crate::analysis::Timeline;
-use crate::card::{CardState, DeviceSpec, SimulatedCard, Trials, configure_cubecl};
+use crate::card::{CardState, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_gradients, visit_tensors};
-use crate::record::{Layer, Mark, Recording, Role};
-use crate::replay::simulate_by_replay;
+use crate::record::{Layer, Mark, Role};
+use crate::simulated::{Continued, Parameters, Simulated, TrialSizes};
 use crate::tensor::buffer_of;
-use crate::{Bytes, Error, Tuning};
-
-/// The tensors that the modules of a program hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct Parameters {
-    /// Elements that receive a gradient.
-    pub trainable: u64,
-    /// Elements of weights that receive no gradient.
-    pub frozen: u64,
-    /// Elements of buffers: running statistics, and noise that is drawn once.
-    pub buffers: u64,
-    /// Number of tensors with trainable elements.
-    pub tensors: u64,
-    /// Bytes of the trainable and the frozen elements, without padding.
-    pub bytes: Bytes,
-}
+use crate::{Bytes, Error, Phase};
 
 /// The handle through which a program on a simulated card reports its modules, gradients and inputs, and the
 /// ends of its phases.
@@ -186,106 +166,6 @@ impl Run {
     }
 }
 
-/// The run of a program on a simulated device.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Simulated {
-    /// The simulated device.
-    pub spec: DeviceSpec,
-    /// The recording, event by event.
-    pub recording: Recording,
-    /// The tensors that the program's modules hold.
-    pub parameters: Parameters,
-    /// The most bytes that the pools reserved on the card at once.
-    pub reserved: Bytes,
-    /// The run in which burn tuned the kernels, if that was a separate one.
-    pub first_run: Option<FirstRun>,
-    /// The decisions of burn's tuner, if the process [listens](crate::listen) to them.
-    pub choices: Vec<Choice>,
-    /// The sizes of the buffers with which burn's tuner tried kernels.
-    pub trials: TrialSizes,
-    /// What the program did in all, if the card refused an allocation: it went on with unlimited memory. Not serialized.
-    #[serde(skip)]
-    pub continued: Option<Continued>,
-}
-
-/// A run in which a card refused an allocation and had unlimited memory from then on.
-#[derive(Clone, Debug)]
-pub struct Continued {
-    recording: Recording,
-    parameters: Parameters,
-}
-
-impl Simulated {
-    /// A run of which only the device and the recording are known.
-    pub fn of(spec: DeviceSpec, recording: Recording) -> Self {
-        Self {
-            spec,
-            recording,
-            parameters: Parameters::default(),
-            reserved: Bytes::ZERO,
-            first_run: None,
-            choices: Vec::new(),
-            trials: TrialSizes::default(),
-            continued: None,
-        }
-    }
-
-    /// This run as it is on such a card with unlimited memory, by a replay there; `None` if it takes a run: a cold card tunes
-    /// in other memory, and one may refuse an allocation as too large.
-    pub(crate) fn without_limit(&self) -> Option<Self> {
-        let warm = self.spec.simulation.tuning == Tuning::Warm;
-        let unlimited = self.spec.without_limit();
-        let (recording, parameters) = match &self.continued {
-            Some(continued) => (&continued.recording, continued.parameters),
-            None => (&self.recording, self.parameters),
-        };
-        let run = warm.then(|| simulate_by_replay(&unlimited, recording, parameters));
-        run.filter(|run| run.recording.failure.is_none())
-    }
-
-    /// The most bytes in use at once.
-    pub fn most_in_use(&self) -> Bytes {
-        Timeline::of(&self.recording).most()
-    }
-
-    /// Whether burn offers the same kernels on `device` as in this run, and its tuner chooses the same among them: the
-    /// program then makes the same calls there, as far as the memory of `device` allows.
-    pub fn chooses_as_on(&self, device: &DeviceSpec) -> bool {
-        let offered = self.spec.kernel_group();
-        // `Program::simulate_unlimited` lifts the limit of a single buffer where a step needs that.
-        let lifted = || device.clone().without_binding_limit().kernel_group();
-        (offered == device.kernel_group() || offered == lifted())
-            && self.trials.hold_for(device.largest_trial())
-    }
-}
-
-/// The sizes of the buffers with which burn's tuner tried kernels: on a card that cannot hold them it chooses among the
-/// others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrialSizes {
-    /// The largest buffer that a kernel could have.
-    pub limit: Bytes,
-    /// The largest buffer that the tuner requested.
-    pub largest: Bytes,
-}
-
-impl TrialSizes {
-    /// Whether the tuner chooses the same on a card on which a kernel may have a buffer of `limit` bytes.
-    pub fn hold_for(&self, limit: Bytes) -> bool {
-        self.limit == limit || self.largest <= self.limit.min(limit)
-    }
-}
-
-/// A run in which burn tuned kernels, on a card with room for every candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct FirstRun {
-    /// The most bytes in use at once.
-    pub live_bytes: Bytes,
-    /// The most bytes that the pools reserved on the card at once.
-    pub reserved_bytes: Bytes,
-}
-
 /// Locked while a program runs with fusion: burn's autodiff drops the graphs of all devices together, and
 /// dropping a fused tensor calls its device's thread. Two active cards that drop each other's tensors would
 /// deadlock.
@@ -329,35 +209,39 @@ pub(crate) fn run(
             return Err(panicked);
         }
     };
-    let whole = card.take_recording();
-    let peak = Bytes(card.shared().budget.peak());
-    let (recording, reserved, parameters, continued) = match failed {
-        None => (whole, peak, parameters, None),
-        Some(failed) => {
-            let recording = whole.up_to(failed.events);
-            let continued = Continued {
-                recording: whole,
-                parameters,
-            };
-            let (reserved, parameters) = (failed.reserved, failed.parameters);
-            (recording, reserved, parameters, Some(continued))
-        }
-    };
-    let simulated = Simulated {
-        spec: card.shared().spec.clone(),
-        recording,
-        parameters,
-        reserved,
-        first_run: None,
-        choices: card.shared().choices(),
-        trials: TrialSizes {
-            limit: card.shared().spec.largest_trial(),
-            largest: card.shared().largest_trial(),
-        },
-        continued,
-    };
+    let simulated = take_run(card, parameters, failed);
     sweep()?;
     Ok(simulated)
+}
+
+/// The run that `card` has just recorded, whose modules hold `parameters`; `failed` is how far it had come when the card
+/// refused an allocation.
+fn take_run(card: &SimulatedCard, parameters: Parameters, failed: Option<Progress>) -> Simulated {
+    let recording = card.take_recording();
+    let state = card.shared();
+    let run = Simulated {
+        parameters,
+        reserved: Bytes(state.budget.peak()),
+        choices: state.choices(),
+        trials: TrialSizes {
+            limit: state.spec.largest_trial(),
+            largest: state.largest_trial(),
+        },
+        ..Simulated::of(state.spec.clone(), recording)
+    };
+    match failed {
+        None => run,
+        Some(failed) => Simulated {
+            recording: run.recording.up_to(failed.events),
+            parameters: failed.parameters,
+            reserved: failed.reserved,
+            continued: Some(Continued {
+                recording: run.recording,
+                parameters,
+            }),
+            ..run
+        },
+    }
 }
 
 #[cfg(test)]
@@ -366,7 +250,7 @@ mod tests {
     use burn::tensor::FloatDType;
 
     use super::*;
-    use crate::{CardSpec, Runtime, Tuning, simulate};
+    use crate::{DeviceSpec, Runtime, Tuning, simulate};
 
     /// A layer of 3 x 5 weights and 5 biases, and a copy of it that is not trained.
     #[test]
@@ -402,42 +286,5 @@ mod tests {
             })
             .collect();
         assert_eq!(of_gradients, ["student", "student"]);
-    }
-
-    /// A run on a device like `spec`, where a kernel may have a buffer of `limit` and the tuner tried one of `largest`.
-    fn run_on(spec: DeviceSpec, limit: Bytes, largest: Bytes) -> Simulated {
-        Simulated {
-            trials: TrialSizes { limit, largest },
-            ..Simulated::of(spec, Recording::default())
-        }
-    }
-
-    /// CUDA allocates no more than a quarter of a card at once, so a card of 6 GiB has no room to try a buffer of 2 GiB.
-    #[test]
-    fn a_smaller_card_chooses_alike_if_it_can_try_the_same() {
-        let card = |gib| {
-            let unlimited = DeviceSpec::unlimited(Runtime::Cuda);
-            unlimited.with_memory(Bytes::gib(gib), Bytes::ZERO)
-        };
-        let run = run_on(card(24).without_limit(), Bytes::gib(6), Bytes::gib(2));
-        assert!(run.chooses_as_on(&card(24)));
-        assert!(run.chooses_as_on(&card(16)));
-        assert!(!run.chooses_as_on(&card(6)));
-        let mut turing = card(24);
-        turing.card.compute_capability = 75;
-        assert!(!run.chooses_as_on(&turing));
-    }
-
-    /// A step with a buffer that is too large for a shader runs on a card without that limit.
-    #[test]
-    fn a_lifted_limit_of_a_buffer_changes_no_choice() {
-        let unlimited = DeviceSpec::unlimited(Runtime::Wgpu);
-        let device = unlimited.with_memory(Bytes::gib(24), Bytes::ZERO);
-        let lifted = device.without_limit().without_binding_limit();
-        let run = run_on(lifted, CardSpec::LARGEST_BINDING, Bytes::gib(1));
-        assert!(run.chooses_as_on(&device));
-        let mut other = device;
-        other.card.alignment = 256;
-        assert!(!run.chooses_as_on(&other));
     }
 }

@@ -9,7 +9,8 @@ use simulated_card::{KernelPreference, listens};
 
 use crate::Tuning;
 use crate::card::{CardState, DeviceSpec, KernelGroup, SimulatedCard, Trials, TunerCalls};
-use crate::run::{FirstRun, Run, Simulated, TrialSizes, run};
+use crate::run::{Run, run};
+use crate::simulated::{FirstRun, Simulated, TrialSizes};
 use crate::{Bytes, Error};
 
 /// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
@@ -45,6 +46,31 @@ struct Tuned {
     trials: TrialSizes,
     /// The run in which the tuner learned it, if it tuned anything in that run.
     first_run: Option<FirstRun>,
+}
+
+impl Tuned {
+    /// The knowledge among `known` that holds for a card on which a kernel may have a buffer of `limit`; without any, a new
+    /// one under the next of the `names`. Also returns whether it is new.
+    fn for_limit<'a>(
+        known: &'a mut Vec<Self>,
+        limit: Bytes,
+        names: &mut usize,
+    ) -> (&'a mut Self, bool) {
+        let place = known.iter().position(|tuned| tuned.trials.hold_for(limit));
+        if place.is_none() {
+            known.push(Self {
+                name: *names,
+                trials: TrialSizes {
+                    limit,
+                    largest: Bytes::ZERO,
+                },
+                first_run: None,
+            });
+            *names += 1;
+        }
+        let place_or_last = place.unwrap_or(known.len() - 1);
+        (&mut known[place_or_last], place.is_none())
+    }
 }
 
 /// What the calls of a run are for.
@@ -166,27 +192,14 @@ impl TunedDevice {
     ) -> Result<Simulated, Error> {
         let limit = spec.largest_trial();
         let known = self.tuned.entry((batch, spec.simulation.preference));
-        let known = known.or_default();
-        let place = known.iter().position(|tuned| tuned.trials.hold_for(limit));
+        let has_run = self.names > 0;
+        let (tuned, is_new) = Tuned::for_limit(known.or_default(), limit, &mut self.names);
         // The tuner is going to learn, and nobody asks how much memory that takes. A first run on the card would not serve an
         // answer, since burn also searches in it for what it can fuse.
         let mut only_learns = cfg!(feature = "autotune")
-            && place.is_none()
+            && is_new
             && trials == Trials::Once
-            && !(listens() && (self.names > 0 || purpose == Purpose::Sketch));
-        let place = place.unwrap_or_else(|| {
-            known.push(Tuned {
-                name: self.names,
-                trials: TrialSizes {
-                    limit,
-                    largest: Bytes::ZERO,
-                },
-                first_run: None,
-            });
-            self.names += 1;
-            known.len() - 1
-        });
-        let tuned = &mut known[place];
+            && !(listens() && (has_run || purpose == Purpose::Sketch));
         let mut choices = Vec::new();
         for _ in 0..MAX_TUNING_RUNS {
             let tuner_calls = match (std::mem::take(&mut only_learns), trials) {

@@ -15,7 +15,7 @@ use crate::job::Program;
 use crate::queue_lag::resized;
 use crate::record::Recording;
 use crate::replay::simulate_by_replay;
-use crate::run::{Parameters, Simulated};
+use crate::simulated::{Parameters, Simulated};
 use crate::{Error, Tuning};
 
 /// How far runs have confirmed a predictor.

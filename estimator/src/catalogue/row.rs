@@ -1,0 +1,90 @@
+//! The data of the catalogue: how a row of `data/gpus.csv` becomes a card.
+
+use serde::Deserialize;
+
+use super::{Gpu, Provenance};
+use crate::Bytes;
+
+/// A row of `data/gpus.csv`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Row {
+    name: String,
+    aliases: String,
+    vendor: String,
+    architecture: String,
+    compute_capability: Option<f64>,
+    sm_count: Option<u32>,
+    marketed_gb: f64,
+    physical_mib: Option<u64>,
+    cuda_total_mib: Option<u64>,
+    cuda_total_source: String,
+    launch_year: Option<u32>,
+    memory_bandwidth_gb_s: Option<f64>,
+    launch_price_usd: Option<f64>,
+    cuda_total_min_mib: Option<u64>,
+    note: String,
+}
+
+/// What the data has in place of a source if a row's total was computed by hand, as its note tells.
+const COMPUTED: &str = "derived";
+
+/// The usable MiB of a card of `vendor` whose usable memory nobody has reported, and from what they are derived.
+///
+/// A Mac shares its memory with its GPU, and Metal recommends a limit (`recommendedMaxWorkingSetSize`): 0.74 of 24
+/// GB by the last row of the data, and about 0.75 on larger Macs. A log of an M2 Max has 73,728 of 98,304 MiB
+/// (ggml-org/llama.cpp, issue 3213); the share was not verified for the two Macs in the data.
+///
+/// Drivers of other cards keep memory for themselves. The larger of 520 MiB and 1.9 % of the fitted memory promises
+/// too much for none of the 62 listed NVIDIA cards from 2017 on (except the Quadro RTX 5000 with ECC switched on).
+fn derived(vendor: &str, physical_mib: u64) -> (u64, &'static str) {
+    match vendor {
+        "Apple" => (
+            physical_mib * 3 / 4,
+            "0.75 of the memory, about what Metal recommends on larger Macs (not verified)",
+        ),
+        _ => (
+            physical_mib - 520.max(physical_mib * 19 / 1000),
+            "fitted memory less what NVIDIA's drivers keep",
+        ),
+    }
+}
+
+impl Row {
+    /// The usable MiB, and where that figure is from.
+    fn usable(&self) -> (u64, Provenance, String) {
+        match self.cuda_total_min_mib.or(self.cuda_total_mib) {
+            Some(mib) if self.cuda_total_source == COMPUTED => {
+                let source = "from the figure in the note";
+                (mib, Provenance::Derived, source.into())
+            }
+            Some(mib) => (mib, Provenance::Reported, self.cuda_total_source.clone()),
+            None => {
+                let sold = (self.marketed_gb * 1024.0) as u64;
+                let (mib, source) = derived(&self.vendor, self.physical_mib.unwrap_or(sold));
+                (mib, Provenance::Derived, source.into())
+            }
+        }
+    }
+
+    /// The card of the row.
+    pub fn gpu(self) -> Gpu {
+        let (usable_mib, provenance, source) = self.usable();
+        Gpu {
+            name: self.name,
+            aliases: self.aliases.split(';').map(str::to_string).collect(),
+            vendor: self.vendor,
+            architecture: self.architecture,
+            compute_capability: self.compute_capability.map(|cc| (cc * 10.0).round() as u32),
+            multiprocessors: self.sm_count,
+            marketed_gb: self.marketed_gb,
+            physical_bytes: self.physical_mib.map(Bytes::mib),
+            usable_bytes: Bytes::mib(usable_mib),
+            provenance,
+            source,
+            launch_year: self.launch_year,
+            bandwidth_gb_s: self.memory_bandwidth_gb_s,
+            launch_price_usd: self.launch_price_usd,
+            note: self.note,
+        }
+    }
+}
