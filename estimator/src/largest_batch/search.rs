@@ -53,13 +53,13 @@ const PARTS: u64 = 32;
 /// How many such batches there are at least, if there are as many numbers above. Chosen.
 const PROBES: u64 = 8;
 
-/// The distance of such batches above `low`, if no more than `high` samples fit: a multiple of eight unless it is smaller, since
-/// a round number of samples more often fits. Seen of InferSent, of whose batches from 883 to 898 the even ones fit.
+/// The distance of such batches above `low`, if no more than `high` samples fit. It is even unless it is 1, so that the batches are
+/// even too: of the batches of InferSent from 883 to 898, only the even ones fit on an RTX 3090 (wgpu, without fusion).
 pub(super) fn probe_distance(low: u64, high: u64) -> u64 {
     let gap = high.saturating_sub(low);
-    match gap.div_ceil(PROBES).min(high.div_ceil(PARTS)).max(1) {
-        small @ ..8 => small,
-        large => large.next_multiple_of(8),
+    match gap.div_ceil(PROBES).min(high.div_ceil(PARTS)) {
+        0 | 1 => 1,
+        distance => distance.next_multiple_of(2),
     }
 }
 
@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_round_numbers_and_few() {
+    fn probes_are_few_and_mostly_even() {
         let probes = |low, high| {
             let distance = probe_distance(low, high);
             multiples(low, high, distance).collect::<Vec<_>>()
         };
-        assert_eq!(probes(881, 963), [960, 944, 928, 912, 896]);
+        assert_eq!(probes(881, 963), [960, 948, 936, 924, 912, 900, 888]);
         assert_eq!(probes(60, 70), [70, 68, 66, 64, 62]);
         assert_eq!(probes(71, 76), [76, 75, 74, 73, 72]);
         assert!(probes(7, 7).is_empty() && probes(8, 7).is_empty());
