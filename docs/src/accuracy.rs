@@ -42,50 +42,16 @@ pub fn page(
     random: &[Summary],
     refused: &[RefusalRecord],
 ) -> String {
-    let of_kind = |kind| {
-        records
-            .iter()
-            .filter(move |record| record.device.kind == kind)
-    };
-    let proof = match of_kind(DeviceKind::Gpu).count() {
+    let gpus = records
+        .iter()
+        .filter(|record| record.device.kind == DeviceKind::Gpu);
+    let proof = match gpus.count() {
         0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
         gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
     };
-    let mut summary: Vec<QuantityErrors> = Vec::new();
-    for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
-        for mode in [Mode::Real, Mode::DryRun] {
-            for tuned in [false, true] {
-                let of_mode = of_kind(kind)
-                    .filter(|record| record.mode == mode && record.burn.autotune == tuned);
-                // The page says for each quantity that no GPU was measured.
-                let show_empty = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
-                let burn = if tuned {
-                    "burn's default features"
-                } else {
-                    "burn not tuned"
-                };
-                summary.extend(summarized(
-                    &format!("{}, {mode}, {burn}", called(kind)),
-                    &of_mode.collect::<Vec<_>>(),
-                    show_empty,
-                ));
-            }
-        }
-    }
-    let summary = Table::of("", &summary)
-        .column("measured on", |q| &q.measured_on)
-        .column("quantity", |q| q.name)
-        .column("cases", |q| q.errors.len().to_string())
-        .column("equal, or in the range", |q| q.count(|error| error == 0.0))
-        .column("median error", |q| {
-            q.errors.get(q.errors.len() / 2).copied().map(percent)
-        })
-        .column("worst error", |q| q.errors.last().copied().map(percent))
-        .column("under-estimates", |q| q.count(|error| error < 0.0))
-        .build();
     let text = FRAME
         .replace("{{proof}}", &proof)
-        .replace("{{summary}}", &markdown::render(&[summary]))
+        .replace("{{summary}}", &markdown::render(&[summary(records)]))
         .replace(
             "{{configurations}}",
             &configurations::table(configurations, records),
@@ -95,6 +61,45 @@ pub fn page(
         .replace("{{refused_requests}}", &refused_requests::table(refused))
         .replace("{{records}}", &markdown::render(&[table(records)]));
     format!("{HEAD}{text}")
+}
+
+/// The errors of the estimates, by kind of device, mode and configuration of burn.
+fn summary(records: &[Record]) -> Table {
+    let mut rows: Vec<QuantityErrors> = Vec::new();
+    for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
+        for mode in [Mode::Real, Mode::DryRun] {
+            for tuned in [false, true] {
+                let of_mode = records.iter().filter(|record| {
+                    record.device.kind == kind
+                        && record.mode == mode
+                        && record.burn.autotune == tuned
+                });
+                // The page says for each quantity that no GPU was measured.
+                let show_empty = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
+                let burn = if tuned {
+                    "burn's default features"
+                } else {
+                    "burn not tuned"
+                };
+                rows.extend(summarized(
+                    &format!("{}, {mode}, {burn}", called(kind)),
+                    &of_mode.collect::<Vec<_>>(),
+                    show_empty,
+                ));
+            }
+        }
+    }
+    Table::of("", &rows)
+        .column("measured on", |q| &q.measured_on)
+        .column("quantity", |q| q.name)
+        .column("cases", |q| q.errors.len().to_string())
+        .column("equal, or in the range", |q| q.count(|error| error == 0.0))
+        .column("median error", |q| {
+            q.errors.get(q.errors.len() / 2).copied().map(percent)
+        })
+        .column("worst error", |q| q.errors.last().copied().map(percent))
+        .column("under-estimates", |q| q.count(|error| error < 0.0))
+        .build()
 }
 
 /// A quantity: its name, and how to read the estimate and the measurement of each case from a record.

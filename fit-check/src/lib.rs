@@ -2,6 +2,8 @@
 
 pub mod advice;
 pub mod cache;
+mod cache_key;
+mod card;
 pub mod cargo;
 mod child_process;
 pub mod cli;

@@ -14,6 +14,7 @@ mod panics;
 mod parent;
 mod process;
 mod sampler;
+mod setup;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -28,7 +29,7 @@ use crate::counting_driver::JournalSpan;
 
 pub use child::run as run_child;
 pub use devices::{Backend, DeviceKind, DeviceName, DeviceReport, Found};
-pub use parent::{MemoryHold, Setup, list};
+pub use setup::{MemoryHold, Setup, list};
 
 /// The task of the child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]

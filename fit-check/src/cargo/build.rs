@@ -2,7 +2,7 @@
 
 use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use cargo_metadata::Message;
@@ -21,42 +21,9 @@ use crate::user_error::UserError;
 ///
 /// The program cannot be built, or the user interrupted the build.
 pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<PathBuf> {
-    let options = &request.build;
-    let shim = shim()?;
+    let mut command = cargo_build(project, request)?;
     let lock = KeptLock::new(&project.lock, &project.target_folder)?;
-    let mut command = cargo();
-    child_process::end_with_parent(&mut command);
-    command
-        .args(["build", "--message-format", "json-render-diagnostics"])
-        .args(["--package", &project.package])
-        .args([project.target_option(), &project.target.name])
-        .arg("--config")
-        // A string in JSON is a string in TOML too.
-        .arg(format!(
-            "patch.crates-io.cubecl-hip.path={}",
-            serde_json::to_string(&shim)?
-        ))
-        .arg("--target-dir")
-        .arg(&project.target_folder);
-    if let Some(path) = &request.target.manifest_path {
-        command.arg("--manifest-path").arg(path);
-    }
-    for feature in options.features.iter().chain(&project.features) {
-        command.args(["--features", feature]);
-    }
-    let switches = [
-        (options.no_default_features, "--no-default-features"),
-        (options.release, "--release"),
-        (options.offline, "--offline"),
-        (request.quiet, "--quiet"),
-    ];
-    for (_, switch) in switches.iter().filter(|(on, _)| *on) {
-        command.arg(switch);
-    }
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo cannot be started")?;
+    let mut child = command.spawn().context("cargo cannot be started")?;
     let messages = child.stdout.take().map(BufReader::new);
     let mut executable = None;
     for message in messages.into_iter().flat_map(Message::parse_stream) {
@@ -82,4 +49,44 @@ pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Path
         .hint("what cargo said is above; it was built with burn's feature `rocm` beside its own")
         .into()),
     }
+}
+
+/// The command with which cargo builds the program of `project`; its messages go to stdout.
+///
+/// # Errors
+///
+/// The shim is missing.
+fn cargo_build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Command> {
+    let options = &request.build;
+    let mut command = cargo();
+    child_process::end_with_parent(&mut command);
+    command
+        .args(["build", "--message-format", "json-render-diagnostics"])
+        .args(["--package", &project.package])
+        .args([project.target_option(), &project.target.name])
+        .arg("--config")
+        // A string in JSON is a string in TOML too.
+        .arg(format!(
+            "patch.crates-io.cubecl-hip.path={}",
+            serde_json::to_string(&shim()?)?
+        ))
+        .arg("--target-dir")
+        .arg(&project.target_folder)
+        .stdout(Stdio::piped());
+    if let Some(path) = &request.target.manifest_path {
+        command.arg("--manifest-path").arg(path);
+    }
+    for feature in options.features.iter().chain(&project.features) {
+        command.args(["--features", feature]);
+    }
+    let switches = [
+        (options.no_default_features, "--no-default-features"),
+        (options.release, "--release"),
+        (options.offline, "--offline"),
+        (request.quiet, "--quiet"),
+    ];
+    for (_, switch) in switches.iter().filter(|(on, _)| *on) {
+        command.arg(switch);
+    }
+    Ok(command)
 }

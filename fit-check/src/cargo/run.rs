@@ -45,29 +45,7 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
         run_report: folder.path().join("run-report"),
     };
     let stderr = folder.path().join("stderr");
-    let output = || -> anyhow::Result<Stdio> {
-        Ok(match request.quiet {
-            // Shown only if the program fails.
-            true => Stdio::from(
-                std::fs::OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(&stderr)?,
-            ),
-            // stdout is for the answer.
-            false => Stdio::from(std::io::stderr()),
-        })
-    };
-    let mut command = Command::new(program);
-    child_process::end_with_parent(&mut command);
-    let mut child = command
-        .args(&request.args)
-        .env(RunConfig::VARIABLE, run_config.to_text())
-        .env(BURN_DEVICE.0, BURN_DEVICE.1)
-        .stdout(output()?)
-        .stderr(output()?)
-        .spawn()
-        .with_context(|| format!("{} cannot be started", program.display()))?;
+    let mut child = start(program, request, &run_config, &stderr)?;
     let status = wait(&mut child, timeout, &run_config.run_report)?;
     if interrupt::requested() {
         return Err(UserError::new("interrupted").into());
@@ -97,6 +75,38 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
         anstream::eprint!("{}", String::from_utf8_lossy(&said));
     }
     Err(error.into())
+}
+
+/// Starts `program` on the card of `run_config`. If `request` is quiet, what it prints goes to the file `stderr`.
+fn start(
+    program: &Path,
+    request: &ProgramRequest,
+    run_config: &RunConfig,
+    stderr: &Path,
+) -> anyhow::Result<Child> {
+    let output = || -> anyhow::Result<Stdio> {
+        Ok(match request.quiet {
+            // Shown only if the program fails.
+            true => Stdio::from(
+                std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(stderr)?,
+            ),
+            // stdout is for the answer.
+            false => Stdio::from(std::io::stderr()),
+        })
+    };
+    let mut command = Command::new(program);
+    child_process::end_with_parent(&mut command);
+    command
+        .args(&request.args)
+        .env(RunConfig::VARIABLE, run_config.to_text())
+        .env(BURN_DEVICE.0, BURN_DEVICE.1)
+        .stdout(output()?)
+        .stderr(output()?)
+        .spawn()
+        .with_context(|| format!("{} cannot be started", program.display()))
 }
 
 /// The exit status; none if the program had to be killed. It may take `timeout` to use the card, which makes the file

@@ -1,7 +1,7 @@
 //! Largest batch per card.
 
 use estimator::{
-    ConfirmedCalls, LargestBatch, Proposer, largest_batch_with_calls, largest_in_every_run,
+    ConfirmedCalls, LargestBatch, Program, Proposer, largest_batch_with_calls, largest_in_every_run,
 };
 use model_zoo::Model;
 use serde::Serialize;
@@ -131,11 +131,33 @@ struct Found {
 }
 
 impl Found {
+    /// The largest batch of `program` on `card` by replay of `calls`; none if it takes a run.
+    fn by_replay(
+        program: &impl Program,
+        calls: &ConfirmedCalls,
+        card: &Card,
+    ) -> Result<Option<Self>, UserError> {
+        let replayed = calls.largest_batch(program, &card.device);
+        let largest = replayed.map_err(|error| card.error(error))?;
+        Ok(largest.map(|largest| Self {
+            largest,
+            every_run: None,
+            replayed_from: Some(ConfirmedRun::of(calls)),
+        }))
+    }
+
     /// The answer for `card`; `tokens` are those of a sample.
     fn report(&self, card: &Card, tokens: Option<usize>) -> CardBatch {
         let replayed_from = self.replayed_from.clone();
         CardBatch::new(card, &self.largest, self.every_run, replayed_from, tokens)
     }
+}
+
+/// Learns how `program` grows with the batch, on the one of `cards` with the most memory.
+fn learn<'a, P: Program>(program: &'a P, cards: &[Card]) -> Result<Proposer<'a, P>, UserError> {
+    let most = cards.iter().max_by_key(|card| card.usable());
+    let most = most.expect("a card was named");
+    Proposer::learn(program, &most.device).map_err(|error| most.error(error))
 }
 
 /// Finds the largest batch of `request` on each of its cards: by replay of the calls in `cache`, if that is enough and not
@@ -148,13 +170,9 @@ fn largest_batches<M: Model + Sync>(
 ) -> anyhow::Result<Vec<Found>> {
     let program = training_job(&request.model, &request.job).without_first_runs();
     let learned = || {
-        progress.at(&format!(
-            "training {} on a simulated card",
-            request.model.name()
-        ));
-        let most = request.cards.iter().max_by_key(|card| card.usable());
-        let most = most.expect("a card was named");
-        Proposer::learn(&program, &most.device).map_err(|error| most.error(error))
+        let model = request.model.name();
+        progress.at(&format!("training {model} on a simulated card"));
+        learn(&program, &request.cards)
     };
     let mut proposer = None;
     let mut found = Vec::with_capacity(request.cards.len());
@@ -164,13 +182,8 @@ fn largest_batches<M: Model + Sync>(
         let kept: Option<ConfirmedCalls> = cache.find(&key);
         if let Some(calls) = kept.as_ref().filter(|_| !every_run) {
             progress.at(&format!("replaying the step on {name}"));
-            let replayed = calls.largest_batch(&program, &card.device);
-            if let Some(largest) = replayed.map_err(|error| card.error(error))? {
-                found.push(Found {
-                    largest,
-                    every_run: None,
-                    replayed_from: Some(ConfirmedRun::of(calls)),
-                });
+            if let Some(replayed) = Found::by_replay(&program, calls, card)? {
+                found.push(replayed);
                 continue;
             }
         }
@@ -181,11 +194,8 @@ fn largest_batches<M: Model + Sync>(
         progress.at(&format!("filling {name}"));
         let largest = largest_batch_with_calls(&program, proposer, &card.device);
         let (largest, calls) = largest.map_err(|error| card.error(error))?;
-        let confirms_more = |calls: &ConfirmedCalls| {
-            let known = kept.as_ref().map_or(0, ConfirmedCalls::batch);
-            calls.batch() > known
-        };
-        if let Some(calls) = calls.filter(confirms_more) {
+        let known = kept.as_ref().map_or(0, ConfirmedCalls::batch);
+        if let Some(calls) = calls.filter(|calls| calls.batch() > known) {
             cache.keep(&key, calls);
         }
         let every_run = match every_run {

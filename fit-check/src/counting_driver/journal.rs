@@ -170,77 +170,97 @@ impl Journal {
 
     /// The memory taken of `card`, on which each process takes `overhead` besides; none if no process used it.
     pub fn usage(&self, card: usize, overhead: Bytes) -> Option<Usage> {
-        let mut usage = None;
-        let mut processes: HashMap<u64, (u64, Bytes)> = HashMap::new();
-        let mut alive = HashSet::new();
-        // When the driver refuses an allocation, CubeCL frees what it can and asks once more. By thread: the
-        // request that was refused once.
-        let mut refused_once: HashMap<(u64, u64), (Bytes, u64)> = HashMap::new();
-        for entry in self.entries.iter().filter(|entry| entry.card == card) {
-            let usage = usage.get_or_insert_with(Usage::default);
-            let asker = (entry.process, entry.thread);
-            processes.insert(entry.process, (entry.moment.calls, entry.used));
-            let used: Bytes = processes.values().map(|(_, used)| *used).sum();
-            let calls = processes.values().map(|(calls, _)| calls).sum();
-            match entry.event {
-                Event::Context | Event::Free => {}
-                // `end_bytes` stays what the process held when it ended.
-                Event::Exit => {
-                    alive.remove(&entry.process);
-                    usage.curve.push((calls, used));
-                    continue;
-                }
-                Event::Allocate => {
-                    usage.allocations += 1;
-                    // The driver made good what it had refused.
-                    if refused_once
-                        .get(&asker)
-                        .is_some_and(|first| first.0 == entry.bytes)
-                    {
-                        refused_once.remove(&asker);
-                    }
-                }
-                Event::Refuse => {
-                    let request = (entry.bytes, entry.launched);
-                    usage.made_good += 1;
-                    match refused_once
-                        .remove(&asker)
-                        .filter(|first| *first == request)
-                    {
-                        Some(_) => {
-                            usage.made_good -= 2;
-                            usage.refused.push(Refusal {
-                                bytes: entry.bytes,
-                                used_bytes: entry.used,
-                                moment: entry.moment,
-                            });
-                        }
-                        None => {
-                            refused_once.insert(asker, request);
-                        }
-                    }
-                    continue;
-                }
+        let entries = self.entries.iter().filter(|entry| entry.card == card);
+        let mut entries = entries.peekable();
+        entries.peek()?;
+        let mut counter = UsageCounter::default();
+        entries.for_each(|entry| counter.add(entry, overhead));
+        Some(Usage {
+            cut_short: counter.alive.len() as u64,
+            ..counter.usage
+        })
+    }
+}
+
+/// Adds up the entries of one card.
+#[derive(Default)]
+struct UsageCounter {
+    usage: Usage,
+    /// The driver calls of each process, and the bytes that it holds.
+    processes: HashMap<u64, (u64, Bytes)>,
+    /// The processes that use the card and have not ended.
+    alive: HashSet<u64>,
+    /// When the driver refuses an allocation, CubeCL frees what it can and asks once more. By process and thread: the
+    /// request that was refused once.
+    refused_once: HashMap<(u64, u64), (Bytes, u64)>,
+}
+
+impl UsageCounter {
+    /// Adds `entry` of a process that takes `overhead` besides.
+    fn add(&mut self, entry: &Entry, overhead: Bytes) {
+        let held = (entry.moment.calls, entry.used);
+        self.processes.insert(entry.process, held);
+        let used: Bytes = self.processes.values().map(|(_, used)| *used).sum();
+        let calls: u64 = self.processes.values().map(|(calls, _)| *calls).sum();
+        match entry.event {
+            Event::Context | Event::Free => {}
+            // `end_bytes` stays what the process held when it ended.
+            Event::Exit => {
+                self.alive.remove(&entry.process);
+                self.usage.curve.push((calls, used));
+                return;
             }
-            alive.insert(entry.process);
-            let at_once = alive.len() as u64;
-            usage.processes = usage.processes.max(at_once);
-            usage.needed_bytes = usage.needed_bytes.max(used + overhead * at_once);
-            if used > usage.peak_bytes {
-                usage.peak_bytes = used;
-                usage.peak_at = entry.moment;
+            Event::Allocate => self.allocate(entry),
+            Event::Refuse => {
+                self.refuse(entry);
+                return;
             }
-            usage.end_bytes = used;
-            usage.curve.push((calls, used));
         }
-        if let Some(usage) = &mut usage {
-            usage.cut_short = alive.len() as u64;
+        self.alive.insert(entry.process);
+        let at_once = self.alive.len() as u64;
+        let usage = &mut self.usage;
+        usage.processes = usage.processes.max(at_once);
+        usage.needed_bytes = usage.needed_bytes.max(used + overhead * at_once);
+        if used > usage.peak_bytes {
+            usage.peak_bytes = used;
+            usage.peak_at = entry.moment;
         }
-        usage
+        usage.end_bytes = used;
+        usage.curve.push((calls, used));
+    }
+
+    /// Counts an allocation, with which the driver may make good what it had refused.
+    fn allocate(&mut self, entry: &Entry) {
+        self.usage.allocations += 1;
+        let first = self.refused_once.get(&entry.asker());
+        if first.is_some_and(|first| first.0 == entry.bytes) {
+            self.refused_once.remove(&entry.asker());
+        }
+    }
+
+    /// Counts a refusal. It counts as made good until the same request is refused again.
+    fn refuse(&mut self, entry: &Entry) {
+        let request = (entry.bytes, entry.launched);
+        if self.refused_once.remove(&entry.asker()) == Some(request) {
+            self.usage.made_good -= 1;
+            self.usage.refused.push(Refusal {
+                bytes: entry.bytes,
+                used_bytes: entry.used,
+                moment: entry.moment,
+            });
+        } else {
+            self.usage.made_good += 1;
+            self.refused_once.insert(entry.asker(), request);
+        }
     }
 }
 
 impl Entry {
+    /// The process and the thread that made the call.
+    fn asker(&self) -> (u64, u64) {
+        (self.process, self.thread)
+    }
+
     fn parse(line: &str, end: u64) -> Option<Self> {
         let mut fields = line.split(' ');
         let event = fields.next()?.parse().ok()?;

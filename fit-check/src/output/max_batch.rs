@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use estimator::Limit;
+use estimator::{Bytes, Limit};
 
 use super::advice;
 use super::job_lines::{assumptions, headline, in_tokens};
@@ -10,8 +10,8 @@ use super::terminal::{BAD, FAINT, GOOD, styled};
 use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
 
-fn batch_lines(card: &CardBatch) -> String {
-    let mut lines = String::new();
+/// The line with the largest batch on `card`, and with the usable memory of the card if a process takes some of it.
+fn answer_line(card: &CardBatch) -> String {
     let answer = match card.max_batch {
         0 if card.next.batch > 1 => {
             styled(BAD, format!("not even {} samples fit", card.next.batch))
@@ -19,20 +19,21 @@ fn batch_lines(card: &CardBatch) -> String {
         0 => styled(BAD, "not even one sample fits"),
         batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
-    let usable = match card.gpu.overhead_bytes.0 {
-        0 => String::new(),
-        _ => format!(
-            "  {}",
-            styled(
-                FAINT,
-                format!(
-                    "{} usable, {} for the process",
-                    card.gpu.usable_bytes, card.gpu.overhead_bytes
-                )
-            )
-        ),
+    let gpu = &card.gpu;
+    let (usable, overhead) = (gpu.usable_bytes, gpu.overhead_bytes);
+    let usable = match overhead {
+        Bytes::ZERO => String::new(),
+        _ => {
+            let shares = format!("{usable} usable, {overhead} for the process");
+            format!("  {}", styled(FAINT, shares))
+        }
     };
-    let _ = writeln!(lines, "  {answer} on {}{usable}", card.gpu.name);
+    format!("  {answer} on {}{usable}\n", gpu.name)
+}
+
+/// The lines about `card`: its largest batch, the next, and what is uncertain about them.
+fn batch_lines(card: &CardBatch) -> String {
+    let mut lines = answer_line(card);
     if let Some(peak) = &card.at_max {
         let _ = writeln!(
             lines,

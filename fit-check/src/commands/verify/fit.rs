@@ -9,7 +9,7 @@ use super::Verification;
 use crate::cli;
 use crate::comparison::{Errors, Figures};
 use crate::interrupt;
-use crate::measure::{DeviceKind, Mode, Outcome};
+use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;
 use crate::records::{self, Record};
 use crate::report::VerifyReport;
@@ -30,50 +30,16 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         return Err(cannot_train(proof, &refused).into());
     }
     let mut estimated = Figures::estimated(&usual, overhead(proof));
-    let batch = proof.job.batch as u64;
-    let run = proof.train(batch, mode, false, None)?;
-    let measured = match run.ending {
-        Outcome::Trained if needs_sampling(proof) => {
-            let sampled = proof.train(batch, Mode::DryRun, true, None);
-            let marks = sampled.map_or_else(
-                |error| {
-                    // The measurement is there without it.
-                    proof
-                        .progress
-                        .note(&format!("note: {NOT_SAMPLED}: {error:#}"));
-                    Vec::new()
-                },
-                |sampled| sampled.marks,
-            );
-            Figures::measured(&run, &marks)
-        }
-        _ => Figures::measured(&run, &[]),
-    };
-    // The queue lag can decide which page a buffer finds free. Other lags are tried until the ranges of the
-    // estimate contain the measurement.
+    let (run, measured) = measure(proof, mode)?;
     let trained = run.ending == Outcome::Trained;
-    let mut lags = QueueLag::SAMPLES.into_iter();
     if trained && !estimated.covers(&measured) {
         proof.progress.at(SIMULATING_OTHERS);
-    }
-    while trained
-        && !estimated.covers_reserved(&measured)
-        && let Some(queue_lag) = lags.next()
-    {
-        // A simulation that fails only leaves its figures out of the range.
-        if let Ok(other) = simulate(proof.device().with_queue_lag(queue_lag))
-            && other.outcome().is_ok()
-        {
-            estimated.widen(&Figures::estimated(&other, None));
-        }
-    }
-    if trained && !estimated.covers(&measured) {
-        estimated.widen_in_place(&usual, &measured, &proof.device(), simulate);
+        widen(&mut estimated, &measured, &usual, &proof.device(), simulate);
     }
     proof.progress.done();
     interrupt::disarm();
     let error = (!measured.phases.is_empty()).then(|| Errors::of(&estimated, &measured));
-    let agrees = run.ending == Outcome::Trained
+    let agrees = trained
         && estimated.phases.len() == measured.phases.len()
         && error.is_some_and(|error| error.within(tolerance));
     let report = VerifyReport {
@@ -114,6 +80,54 @@ const SIMULATING_OTHERS: &str =
 /// The note if the sampled run fails.
 const NOT_SAMPLED: &str =
     "the most in use within a phase is not in this answer, since the second run failed";
+
+/// How the step of `proof` ran on its device, and the figures there.
+fn measure(proof: &Verification, mode: Mode) -> anyhow::Result<(Measurement, Figures)> {
+    let run = proof.train(proof.job.batch as u64, mode, false, None)?;
+    let sampled = match run.ending {
+        Outcome::Trained if needs_sampling(proof) => sampled_marks(proof),
+        _ => Vec::new(),
+    };
+    let figures = Figures::measured(&run, &sampled);
+    Ok((run, figures))
+}
+
+/// The marks of a second run, whose pools are sampled; none if it fails: the measurement is there without it.
+fn sampled_marks(proof: &Verification) -> Vec<Mark> {
+    match proof.train(proof.job.batch as u64, Mode::DryRun, true, None) {
+        Ok(sampled) => sampled.marks,
+        Err(error) => {
+            let note = format!("note: {NOT_SAMPLED}: {error:#}");
+            proof.progress.note(&note);
+            Vec::new()
+        }
+    }
+}
+
+/// Widens `estimated`, which is of the run `usual` on `device`, by other runs of the step until it contains `measured`: with
+/// other queue lags, since the lag can decide which page a buffer finds free, and without overwritten operands.
+fn widen(
+    estimated: &mut Figures,
+    measured: &Figures,
+    usual: &Simulated,
+    device: &DeviceSpec,
+    simulate: impl Fn(DeviceSpec) -> Result<Simulated, estimator::Error>,
+) {
+    let mut lags = QueueLag::SAMPLES.into_iter();
+    while !estimated.covers_reserved(measured)
+        && let Some(queue_lag) = lags.next()
+    {
+        // A simulation that fails only leaves its figures out of the range.
+        if let Ok(other) = simulate(device.clone().with_queue_lag(queue_lag))
+            && other.outcome().is_ok()
+        {
+            estimated.widen(&Figures::estimated(&other, None));
+        }
+    }
+    if !estimated.covers(measured) {
+        estimated.widen_in_place(usual, measured, device, simulate);
+    }
+}
 
 /// Whether a second process samples the most in use within each phase, in a dry run. The counting driver records what
 /// it needs to. On a GPU burn's tuner launches its candidates even in a dry run (`RealRun` in `tune_benchmark.rs` of

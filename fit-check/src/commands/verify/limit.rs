@@ -4,7 +4,10 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{Bytes, DeviceSpec, Proposer, largest_batch, may_fit, may_run_out};
+use estimator::{
+    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, TrainingJob, largest_batch,
+    may_fit, may_run_out,
+};
 
 use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
@@ -36,46 +39,15 @@ pub(super) fn run(
     proof.progress.at("searching for the largest batch");
     let found = largest_batch(&program, &proposer, &card)?;
     let Some(at_max) = &found.at_max else {
-        return Err(UserError::new(format!(
-            "not one sample fits {budget}: {}",
-            found.next.refused
-        ))
-        .hint(format!(
-            "one sample needs {}",
-            found.next.estimate.peak.required_bytes
-        ))
-        .into());
+        return Err(not_one_fits(budget, &found.next).into());
     };
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
     if next.ending == Outcome::Trained || matches!(largest.ending, Outcome::OutOfMemory(_)) {
         proof.progress.at("simulating other runs of the step");
     }
-    let may_fit = found.next.refused.only_with_lag()
-        || next.ending == Outcome::Trained && may_fit(&program, found.next.batch, &card)?;
-    let may_run_out = matches!(largest.ending, Outcome::OutOfMemory(_))
-        && may_run_out(&program, found.batch, &card)?;
-    let runs = [
-        BatchRun {
-            batch: found.batch,
-            required_bytes: at_max.peak.required_bytes,
-            fits: true,
-            may_fit: true,
-            may_run_out,
-            fits_without_overwriting: found.fits_without_overwriting,
-            tuner_requests: largest.tuner_requests(),
-            ending: largest.ending,
-        },
-        BatchRun {
-            batch: found.next.batch,
-            required_bytes: found.next.estimate.peak.required_bytes,
-            fits: false,
-            may_fit,
-            may_run_out: true,
-            fits_without_overwriting: None,
-            tuner_requests: next.tuner_requests(),
-            ending: next.ending,
-        },
-    ];
+    let next = next_run(&program, &card, &found.next, next)?;
+    let largest = largest_run(&program, &card, &found, at_max, largest)?;
+    let runs = [largest, next];
     proof.progress.done();
     interrupt::disarm();
     let kind = proof.opened.report.kind;
@@ -100,6 +72,57 @@ pub(super) fn run(
         (false, true) => UNKNOWN,
         (false, false) => DOES_NOT_FIT,
     })
+}
+
+/// The largest batch, which `at_max` estimates, as it ended in `run`. If it ran out of memory, other simulated runs of the
+/// step show whether it may.
+fn largest_run(
+    program: &TrainingJob,
+    card: &DeviceSpec,
+    found: &LargestBatch,
+    at_max: &Estimate,
+    run: Measurement,
+) -> Result<BatchRun, estimator::Error> {
+    let ran_out = matches!(run.ending, Outcome::OutOfMemory(_));
+    Ok(BatchRun {
+        batch: found.batch,
+        required_bytes: at_max.peak.required_bytes,
+        fits: true,
+        may_fit: true,
+        may_run_out: ran_out && may_run_out(program, found.batch, card)?,
+        fits_without_overwriting: found.fits_without_overwriting,
+        tuner_requests: run.tuner_requests(),
+        ending: run.ending,
+    })
+}
+
+/// The first batch that does not fit, as it ended in `run`. If it trained, other simulated runs of the step show whether it
+/// may fit.
+fn next_run(
+    program: &TrainingJob,
+    card: &DeviceSpec,
+    next: &FirstRejected,
+    run: Measurement,
+) -> Result<BatchRun, estimator::Error> {
+    let may_fit = next.refused.only_with_lag()
+        || run.ending == Outcome::Trained && may_fit(program, next.batch, card)?;
+    Ok(BatchRun {
+        batch: next.batch,
+        required_bytes: next.estimate.peak.required_bytes,
+        fits: false,
+        may_fit,
+        may_run_out: true,
+        fits_without_overwriting: None,
+        tuner_requests: run.tuner_requests(),
+        ending: run.ending,
+    })
+}
+
+/// The error if not one sample fits `budget`; `next` is the first batch that does not.
+fn not_one_fits(budget: Bytes, next: &FirstRejected) -> UserError {
+    let needed = next.estimate.peak.required_bytes;
+    UserError::new(format!("not one sample fits {budget}: {}", next.refused))
+        .hint(format!("one sample needs {needed}"))
 }
 
 /// A card like the device, with only `budget` of its memory free.
