@@ -1,14 +1,12 @@
 //! The catalogue of GPUs that people rent, buy or queue for.
 
-mod row;
-
 use std::sync::LazyLock;
 
-use row::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 use crate::card::{CardSpec, DeviceSpec, Runtime};
+use crate::gpu_row::Row;
 
 /// The source of a card's usable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -57,6 +57,7 @@ mod device_groups;
 mod device_search;
 mod error;
 mod estimate;
+mod gpu_row;
 mod in_place;
 mod job;
 mod largest_batch;

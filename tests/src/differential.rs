@@ -9,6 +9,7 @@ mod network;
 mod outcome;
 mod record;
 mod refusals;
+mod sides;
 mod summary;
 
 pub use case::{Case, CaseModel, NetworkSpec, draw, small_jobs};

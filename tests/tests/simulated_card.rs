@@ -1,4 +1,6 @@
 //! The behaviour of a simulated card.
+//!
+//! The file is long because it has a test of each kind of thing that a program can do to a card.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

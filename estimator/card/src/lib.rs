@@ -15,6 +15,7 @@ mod device_spec;
 mod in_place;
 mod launch_time;
 mod layout;
+mod mark;
 mod memory;
 mod memory_without_pools;
 mod phase;

@@ -7,6 +7,7 @@ use cubecl_server::memory_management::MemoryAllocationMode;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
+pub use crate::mark::{Layer, Mark, Pools, Role};
 use crate::phase::Phase;
 
 /// A buffer of a recording, numbered in the order of birth.
@@ -153,54 +154,6 @@ pub struct Buffer {
     pub layout: Option<LayoutId>,
     /// Whether the runtime allocated it for itself, for the metadata of a launch.
     pub metadata: bool,
-}
-
-/// The role of a buffer, as the program reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Role {
-    /// A parameter of a layer, trained or frozen.
-    Parameter(LayerId),
-    /// A running statistic of a layer.
-    Buffer(LayerId),
-    /// The gradient of a parameter of a layer.
-    Gradient(LayerId),
-    /// A tensor of the batch.
-    Input,
-}
-
-/// The end of a phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mark {
-    /// The phase that ended.
-    pub phase: Phase,
-    /// Optimizer steps completed before it.
-    pub step: usize,
-    /// The roles that the program reported for its buffers.
-    pub roles: Vec<(BufferId, Role)>,
-    /// Statistics of the pools at that point.
-    pub pools: Pools,
-    /// The most bytes that the pools reserved at once within the phase.
-    pub peak_reserved: Bytes,
-}
-
-/// Statistics of the pools of a card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pools {
-    /// Number of allocations in use.
-    pub allocations: u64,
-    /// Bytes in use.
-    pub in_use: Bytes,
-    /// Bytes reserved from the card.
-    pub reserved: Bytes,
-}
-
-/// A layer: a module that holds parameters of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Layer {
-    /// Its path in the module tree, for instance `layer1.0.conv1`.
-    pub path: String,
-    /// Its type, for instance `Conv2d`.
-    pub kind: String,
 }
 
 /// Why a card refused an allocation.

@@ -5,6 +5,7 @@ mod cuda;
 mod cuda_memory;
 mod wgpu;
 mod wgpu_memory;
+mod wgpu_stream;
 
 use std::fmt::Debug;
 use std::sync::Arc;

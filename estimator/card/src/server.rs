@@ -337,21 +337,10 @@ impl CardServer {
                     probe,
                 } => {
                     suspects.add(ids(bindings.buffers()));
-                    match probe {
-                        Some(probe) => {
-                            self.throughput_probes.answer(&probe, &bindings.info.data);
-                            if self.throughput_probes.is_certain() {
-                                let metadata = self.progress.memory.metadata(&bindings.info, false);
-                                // Without these few bytes CubeCL tunes without the probe.
-                                let _ = self.progress.memory.launch(metadata, false, stream);
-                            }
-                        }
-                        None => {
-                            self.throughput_probes.end();
-                            if self.launch_now(kernel, &bindings, skipped, stream) {
-                                suspects = Suspects::All;
-                            }
-                        }
+                    if let Some(probe) = probe {
+                        self.launch_probe(&probe, &bindings, stream);
+                    } else if self.launch_now(kernel, &bindings, skipped, stream) {
+                        suspects = Suspects::All;
                     }
                 }
                 Call::Write { memory } => self.write_now(memory, stream),
@@ -477,7 +466,18 @@ impl CardServer {
         }
     }
 
-    /// Records and executes a launch. Returns whether the runtime evicted one of its metadata buffers for it.
+    /// Answers a throughput probe, and executes its launch if it is made on every card. The recording leaves it out.
+    fn launch_probe(&mut self, probe: &Probe, bindings: &KernelArguments, stream: StreamId) {
+        self.throughput_probes.answer(probe, &bindings.info.data);
+        if self.throughput_probes.is_certain() {
+            let metadata = self.progress.memory.metadata(&bindings.info, false);
+            // Without these few bytes CubeCL tunes without the probe.
+            let _ = self.progress.memory.launch(metadata, false, stream);
+        }
+    }
+
+    /// Records and executes a launch that belongs to no probe. Returns whether the runtime evicted one of its metadata
+    /// buffers for it.
     fn launch_now(
         &mut self,
         kernel: LaunchedKernel,
@@ -485,6 +485,7 @@ impl CardServer {
         skipped: bool,
         stream: StreamId,
     ) -> bool {
+        self.throughput_probes.end();
         // No kernel is compiled, so only the caller's declaration tells what it reads and writes.
         let reads: Vec<usize> = ids(bindings.buffers_read(None)).collect();
         let writes: Vec<usize> = ids(bindings.buffers_written(None)).collect();

@@ -12,7 +12,7 @@
 //! Batches whose gradients the program accumulates count as steps too, after the first update. If no two
 //! steps are equal (batches of different sizes), the detector finds nothing.
 //!
-//! Half of the file are tests: a detector is only as good as the loops on which it was tried.
+//! The file is long because half of it is tests: a detector is only as good as the loops on which it was tried.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

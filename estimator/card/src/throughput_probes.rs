@@ -161,26 +161,31 @@ impl ThroughputProbes {
                 );
             }
             (Probed::MatrixUnits, [dtype, accumulator, ..]) => {
-                for form in &self.properties.features.matmul.cmma {
-                    let cmma_dims = CmmaDims {
-                        m: form.m as usize,
-                        n: form.n as usize,
-                        k: form.k as usize,
-                    };
-                    if form.a_type == *dtype
-                        && form.cd_type == *accumulator
-                        && arguments.contains(&format!("{cmma_dims:?}"))
-                    {
-                        let config = ComputeCmmaConfig {
-                            accumulator_type: form.cd_type,
-                            cmma_dims,
-                        };
-                        let dtype = form.a_type;
-                        self.set(ThroughputMode::ComputeCmma { dtype, config }, BEYOND_REACH);
-                    }
-                }
+                self.answer_matrix_units(*dtype, *accumulator, &arguments);
             }
             _ => {}
+        }
+    }
+
+    /// Stores the answer to a probe of matrix units with these types and the dimensions in `arguments`, if the card has
+    /// such units.
+    fn answer_matrix_units(&self, dtype: ElemType, accumulator_type: ElemType, arguments: &str) {
+        for form in &self.properties.features.matmul.cmma {
+            let cmma_dims = CmmaDims {
+                m: form.m as usize,
+                n: form.n as usize,
+                k: form.k as usize,
+            };
+            if form.a_type == dtype
+                && form.cd_type == accumulator_type
+                && arguments.contains(&format!("{cmma_dims:?}"))
+            {
+                let config = ComputeCmmaConfig {
+                    accumulator_type,
+                    cmma_dims,
+                };
+                self.set(ThroughputMode::ComputeCmma { dtype, config }, BEYOND_REACH);
+            }
         }
     }
 

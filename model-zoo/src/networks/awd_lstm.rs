@@ -247,6 +247,48 @@ fn train_on<O: Observer>(
     )
 }
 
+/// The models of characters; what they share with every model of words is taken from `words`.
+fn character_models(words: &Variant) -> [Variant; 2] {
+    let character = |name, trainable, vocab, seq, recipe| Variant {
+        name,
+        paper: "Merity, Keskar, Socher 2018, An Analysis of Neural Language Modeling at Multiple Scales, arXiv 1803.08240",
+        counts: Counts {
+            trainable,
+            ..words.counts
+        },
+        input: Input {
+            seq: Some(seq),
+            vocab: Some(vocab),
+            ..words.input
+        },
+        batch: 128,
+        optimizer: OptimizerKind::Adam,
+        recipe,
+        differences: &[
+            "every sequence has --seq characters, where the reference draws lengths around that",
+            "the LSTM runs step by step instead of in a fused kernel",
+            "gradient clipping and weight decay are left out: they need no memory that outlives an operation",
+        ],
+        ..words.clone()
+    };
+    [
+        character(
+            "char-lm-ptb",
+            13_787_650,
+            50,
+            150,
+            "Penn Treebank by characters, 128 sequences of 150, Adam, DropConnect 0.5, variational dropouts",
+        ),
+        character(
+            "char-lm-enwik8",
+            47_270_045,
+            205,
+            200,
+            "enwik8 by characters, 128 sequences of 200, Adam, DropConnect 0.2, variational dropouts",
+        ),
+    ]
+}
+
 impl Network for AwdLstm {
     fn variants(file: &'static str) -> Vec<Variant> {
         let word = |name, trainable, vocab, batch, recipe| Variant {
@@ -275,22 +317,7 @@ impl Network for AwdLstm {
                 "gradient clipping and weight decay are left out: they need no memory that outlives an operation",
             ],
         };
-        let character = |name, trainable, vocab, seq, recipe| Variant {
-            paper: "Merity, Keskar, Socher 2018, An Analysis of Neural Language Modeling at Multiple Scales, arXiv 1803.08240",
-            input: Input {
-                seq: Some(seq),
-                vocab: Some(vocab),
-                ..Input::default()
-            },
-            optimizer: OptimizerKind::Adam,
-            differences: &[
-                "every sequence has --seq characters, where the reference draws lengths around that",
-                "the LSTM runs step by step instead of in a fused kernel",
-                "gradient clipping and weight decay are left out: they need no memory that outlives an operation",
-            ],
-            ..word(name, trainable, vocab, 128, recipe)
-        };
-        vec![
+        let mut variants = vec![
             word(
                 "awd-lstm-ptb",
                 24_221_600,
@@ -305,21 +332,9 @@ impl Network for AwdLstm {
                 80,
                 "WikiText-2, 80 sequences of 70 words, SGD, DropConnect 0.5, variational dropouts, penalties on activations",
             ),
-            character(
-                "char-lm-ptb",
-                13_787_650,
-                50,
-                150,
-                "Penn Treebank by characters, 128 sequences of 150, Adam, DropConnect 0.5, variational dropouts",
-            ),
-            character(
-                "char-lm-enwik8",
-                47_270_045,
-                205,
-                200,
-                "enwik8 by characters, 128 sequences of 200, Adam, DropConnect 0.2, variational dropouts",
-            ),
-        ]
+        ];
+        variants.extend(character_models(&variants[0]));
+        variants
     }
 
     fn train<O: Observer>(

@@ -69,53 +69,53 @@ impl NasNetConfig {
         }
     }
 
-    /// The network on `device`.
-    pub fn init(&self, device: &Device) -> NasNet {
-        let total = 2 + STAGES * self.cells + STAGES - 1;
-        let mut cells: Vec<Cell> = Vec::with_capacity(total);
-        let mut push = |config: CellConfig| {
-            let keep = 1.0 - (1.0 - KEEP_PATH) * (cells.len() + 1) as f64 / total as f64;
-            cells.push(config.init(keep, device));
-            config.leaving()
-        };
-        // Channels of the two inputs of a cell: the last output and the output before it.
-        let (mut last, mut before) = (self.stem, self.stem);
-        let stems = [
-            (self.width / 4, Fit::Unchanged),
-            (self.width / 2, Fit::Halved),
-        ];
-        for (width, fit) in stems {
-            let leaving = push(CellConfig {
-                entering: [last, before],
+    /// The cells in the order in which data meets them: two stems, then the stages.
+    fn cells(&self) -> Vec<CellConfig> {
+        let mut cells = Vec::new();
+        // Channels of the last output and of the output before it.
+        let mut entering = [self.stem; 2];
+        let mut push = |kind, width, fit| {
+            let cell = CellConfig {
+                entering,
                 width,
-                kind: Kind::Stem,
+                kind,
                 fit,
-            });
-            (last, before) = (leaving, last);
-        }
-        let mut auxiliary_entering = 0;
+            };
+            cells.push(cell);
+            let [last, before] = entering;
+            entering = match kind {
+                Kind::Normal | Kind::Stem => [cell.leaving(), last],
+                Kind::Reduction => [cell.leaving(), before],
+            };
+        };
+        push(Kind::Stem, self.width / 4, Fit::Unchanged);
+        push(Kind::Stem, self.width / 2, Fit::Halved);
         for stage in 0..STAGES {
             let width = self.width << stage;
             if stage > 0 {
-                auxiliary_entering = last;
-                last = push(CellConfig {
-                    entering: [last, before],
-                    width,
-                    kind: Kind::Reduction,
-                    fit: Fit::Same,
-                });
+                push(Kind::Reduction, width, Fit::Same);
             }
             for cell in 0..self.cells {
-                let leaving = push(CellConfig {
-                    entering: [last, before],
-                    width,
-                    kind: Kind::Normal,
-                    // The output before the last has twice the resolution.
-                    fit: if cell == 0 { Fit::Halved } else { Fit::Same },
-                });
-                (last, before) = (leaving, last);
+                // The output before the last has twice the resolution.
+                let fit = if cell == 0 { Fit::Halved } else { Fit::Same };
+                push(Kind::Normal, width, fit);
             }
         }
+        cells
+    }
+
+    /// The network on `device`.
+    pub fn init(&self, device: &Device) -> NasNet {
+        let configs = self.cells();
+        let total = configs.len() as f64;
+        let cell = |(index, config): (usize, &CellConfig)| {
+            let keep = 1.0 - (1.0 - KEEP_PATH) * (index + 1) as f64 / total;
+            config.init(keep, device)
+        };
+        let cells: Vec<Cell> = configs.iter().enumerate().map(cell).collect();
+        let last = configs.last().map_or(self.stem, CellConfig::leaving);
+        let reduction = configs.iter().rfind(|cell| cell.kind == Kind::Reduction);
+        let auxiliary_entering = reduction.map_or(self.stem, |cell| cell.entering[0]);
         let pooled = auxiliary_map(self.image).expect("a size that `check` accepts");
         let [narrow, wide] = self.auxiliary;
         NasNet {

@@ -370,18 +370,7 @@ impl LayerSpec {
                 channels: out,
                 masked,
             } => {
-                let around = |out| {
-                    Conv2dConfig::new([channels, out], [3; 2])
-                        .with_padding(padded(3))
-                        .init(device)
-                };
-                let deform = Deform {
-                    offsets: around(2 * 9),
-                    mask: masked.then(|| around(9)),
-                    conv: DeformConv2dConfig::new([channels, out], [3; 2])
-                        .with_padding(padded(3))
-                        .init(device),
-                };
+                let deform = Deform::new([channels, out], masked, device);
                 (Layer::Deform(deform), Shape::Image([out, height, width]))
             }
             _ => return None,
@@ -468,7 +457,56 @@ impl LayerSpec {
         })
     }
 
-    fn init_for_sequence(
+    fn init_for_sequence(&self, sequence: [usize; 2], device: &Device) -> Option<(Layer, Shape)> {
+        self.init_recurrent(sequence, device)
+            .or_else(|| self.init_for_any_sequence(sequence, device))
+    }
+
+    /// Recurrent layers, for sequences that are short enough to unroll.
+    fn init_recurrent(
+        &self,
+        [positions, features]: [usize; 2],
+        device: &Device,
+    ) -> Option<(Layer, Shape)> {
+        if positions > UNROLLED {
+            return None;
+        }
+        let (layer, leaving) = match *self {
+            Self::Lstm {
+                features: out,
+                both: false,
+            } => {
+                let lstm = LstmConfig::new(features, out, true).init(device);
+                (Layer::Lstm(lstm), out)
+            }
+            Self::Lstm {
+                features: out,
+                both: true,
+            } => {
+                let lstm = BiLstmConfig::new(features, out, true).init(device);
+                (Layer::BiLstm(lstm), 2 * out)
+            }
+            Self::Gru {
+                features: out,
+                both: false,
+            } => {
+                let gru = GruConfig::new(features, out, true).init(device);
+                (Layer::Gru(gru), out)
+            }
+            Self::Gru {
+                features: out,
+                both: true,
+            } => {
+                let gru = BiGruConfig::new(features, out, true).init(device);
+                (Layer::BiGru(gru), 2 * out)
+            }
+            _ => return None,
+        };
+        Some((layer, Shape::Sequence([positions, leaving])))
+    }
+
+    /// Layers that work with a sequence of any length.
+    fn init_for_any_sequence(
         &self,
         [positions, features]: [usize; 2],
         device: &Device,
@@ -515,35 +553,6 @@ impl LayerSpec {
                     .with_norm_first(norm_first)
                     .init(device);
                 (Layer::Encoder(encoder), with_features(features))
-            }
-            Self::Lstm { .. } | Self::Gru { .. } if positions > UNROLLED => return None,
-            Self::Lstm {
-                features: out,
-                both: false,
-            } => {
-                let lstm = LstmConfig::new(features, out, true).init(device);
-                (Layer::Lstm(lstm), with_features(out))
-            }
-            Self::Lstm {
-                features: out,
-                both: true,
-            } => {
-                let lstm = BiLstmConfig::new(features, out, true).init(device);
-                (Layer::BiLstm(lstm), with_features(2 * out))
-            }
-            Self::Gru {
-                features: out,
-                both: false,
-            } => {
-                let gru = GruConfig::new(features, out, true).init(device);
-                (Layer::Gru(gru), with_features(out))
-            }
-            Self::Gru {
-                features: out,
-                both: true,
-            } => {
-                let gru = BiGruConfig::new(features, out, true).init(device);
-                (Layer::BiGru(gru), with_features(2 * out))
             }
             _ => return None,
         })
@@ -606,6 +615,22 @@ impl Layer {
 }
 
 impl Deform {
+    /// A 3x3 convolution from `channels` to `out` channels, whose offsets have a mask if it is `masked`.
+    fn new([channels, out]: [usize; 2], masked: bool, device: &Device) -> Self {
+        let around = |out| {
+            Conv2dConfig::new([channels, out], [3; 2])
+                .with_padding(padded(3))
+                .init(device)
+        };
+        Self {
+            offsets: around(2 * 9),
+            mask: masked.then(|| around(9)),
+            conv: DeformConv2dConfig::new([channels, out], [3; 2])
+                .with_padding(padded(3))
+                .init(device),
+        }
+    }
+
     /// `[batch, channels, height, width]` to the same with other channels.
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let offsets = self.offsets.forward(x.clone());

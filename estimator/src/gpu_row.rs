@@ -1,13 +1,13 @@
-//! The data of the catalogue: how a row of `data/gpus.csv` becomes a card.
+//! How a row of `data/gpus.csv` becomes a card of the catalogue.
 
 use serde::Deserialize;
 
-use super::{Gpu, Provenance};
 use crate::Bytes;
+use crate::catalogue::{Gpu, Provenance};
 
 /// A row of `data/gpus.csv`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     name: String,
     aliases: String,
     vendor: String,
