@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::scaling::Scaling;
-use super::search::{gallop, multiples, probe_distance};
+use super::search::{gallop, probe_distances, probes};
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::{Lagged, out_of_memory, resized};
@@ -81,18 +81,16 @@ impl<'a, P: Program> Predictor<'a, P> {
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
         let fits_and_accepted = |batch: &u64| accepts(*batch) && fits(*batch);
-        let larger = |than| {
-            let distance = probe_distance(than, bound);
-            multiples(than, bound, distance).find(fits_and_accepted)
-        };
+        let larger = |than| probes(than, bound).into_iter().find(fits_and_accepted);
         let slightly_larger = |than| {
             let end = above.min(than + 1 + self.scaling.near_probes());
             (than + 1..end).rev().find(fits_and_accepted)
         };
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let above_start = larger(start);
+        let [of_rest, of_bound] = probe_distances(start, bound);
         let (mut batch, mut next) = match above_start {
-            Some(larger) => near(larger, probe_distance(start, bound)),
+            Some(larger) => near(larger, of_rest.min(of_bound)),
             None => near(start, 1),
         };
         // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
