@@ -13,7 +13,6 @@ use cubecl_server::server::IoError;
 use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
 use crate::record::{BufferId, CallBatch, Event, Failure, Launch, MetadataId, Recording, Refusal};
-use crate::simulated::{Parameters, Simulated};
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,14 +68,10 @@ pub(crate) fn replay_growing(
     Bytes(replay.budget.capacity())
 }
 
-/// The run on a card like `spec` of a program that makes the calls of `recording`, by a replay; its modules hold
-/// `parameters`. The buffers that the runtime keeps for itself are those that it allocates in the replay. If the card refuses
-/// an allocation, the step goes on with unlimited memory, as in a run.
-pub(crate) fn simulate_by_replay(
-    spec: &DeviceSpec,
-    recording: &Recording,
-    parameters: Parameters,
-) -> Simulated {
+/// The recording of a run on a card like `spec` of a program that makes the calls of `recording`, by a replay, and the most
+/// bytes that the pools reserved at once. The buffers that the runtime keeps for itself are those that it allocates in the
+/// replay. If the card refuses an allocation, the step goes on with unlimited memory, as in a run.
+pub(crate) fn record_replay(spec: &DeviceSpec, recording: &Recording) -> (Recording, Bytes) {
     let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
     let mut replay = Replay::new(spec, recording, WhenFull::LiftLimit);
     let mut recorder = Rerecorder {
@@ -88,11 +83,7 @@ pub(crate) fn simulate_by_replay(
     // It goes on to the end, so it does not end with an error.
     let _ = replay.run(recording, bytes, &mut recorder);
     recorder.recording.failure = replay.refused.map(|refused| refused.on(spec));
-    Simulated {
-        parameters,
-        reserved: Bytes(replay.budget.peak()),
-        ..Simulated::of(spec.clone(), recorder.recording)
-    }
+    (recorder.recording, Bytes(replay.budget.peak()))
 }
 
 /// The allocation that a card refused in a replay.

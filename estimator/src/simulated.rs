@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::Timeline;
 use crate::card::DeviceSpec;
 use crate::record::Recording;
-use crate::replay::simulate_by_replay;
+use crate::replay::record_replay;
 use crate::{Bytes, Choice, Tuning};
 
 /// The tensors that the modules of a program hold.
@@ -68,6 +68,21 @@ impl Simulated {
         }
     }
 
+    /// The run on a card like `spec` of a program that makes the calls of `recording`, by a [replay](record_replay); its modules
+    /// hold `parameters`.
+    pub(crate) fn by_replay(
+        spec: &DeviceSpec,
+        recording: &Recording,
+        parameters: Parameters,
+    ) -> Self {
+        let (recording, reserved) = record_replay(spec, recording);
+        Self {
+            parameters,
+            reserved,
+            ..Self::of(spec.clone(), recording)
+        }
+    }
+
     /// This run as it is on such a card with unlimited memory, by a replay there; `None` if it takes a run: a cold card tunes
     /// in other memory, and one may refuse an allocation as too large.
     pub(crate) fn without_limit(&self) -> Option<Self> {
@@ -77,7 +92,7 @@ impl Simulated {
             Some(continued) => (&continued.recording, continued.parameters),
             None => (&self.recording, self.parameters),
         };
-        let run = warm.then(|| simulate_by_replay(&unlimited, recording, parameters));
+        let run = warm.then(|| Self::by_replay(&unlimited, recording, parameters));
         run.filter(|run| run.recording.failure.is_none())
     }
 

@@ -20,7 +20,7 @@ pub use self::cli::{Cargo, CargoOptions};
 use self::project::Project;
 pub use self::report::ProgramReport;
 use self::request::ProgramRequest;
-use crate::commands::{DOES_NOT_FIT, FITS};
+use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::{interrupt, output};
 
 /// Runs `cargo fit-check` with these arguments.

@@ -15,16 +15,10 @@ use std::process::ExitCode;
 use model_zoo::Model;
 
 use crate::cli::{Cli, Command};
+use crate::exit_status::FITS;
 use crate::measure;
 use crate::model_source;
 use crate::resolve::{Batch, ResolvedRequest};
-
-/// Exit status: it fits, or the command is done.
-pub const FITS: u8 = 0;
-/// Exit status: it does not fit, or a check found a difference.
-pub const DOES_NOT_FIT: u8 = 1;
-/// Exit status: there is no answer.
-pub const UNKNOWN: u8 = 2;
 
 /// Runs the command of `cli`.
 ///

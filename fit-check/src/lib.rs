@@ -10,6 +10,7 @@ pub mod cli;
 pub mod commands;
 pub mod comparison;
 pub mod counting_driver;
+mod exit_status;
 pub mod gpu_search;
 mod hints;
 pub mod input_options;

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use self::file::File;
 use crate::cli::{self, Format};
-use crate::commands::UNKNOWN;
+use crate::exit_status::UNKNOWN;
 use crate::interrupt;
 use crate::user_error::UserError;
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::commands::UNKNOWN;
+use crate::exit_status::UNKNOWN;
 use crate::user_error::UserError;
 
 /// Runs `command`, and prints its error to stderr if it has no answer.

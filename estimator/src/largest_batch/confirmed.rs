@@ -14,7 +14,6 @@ use crate::estimate::Estimate;
 use crate::job::Program;
 use crate::queue_lag::resized;
 use crate::record::Recording;
-use crate::replay::simulate_by_replay;
 use crate::simulated::{Parameters, Simulated};
 use crate::{Error, Tuning};
 
@@ -188,7 +187,7 @@ impl ConfirmedCalls {
     ) -> Result<Estimate, Error> {
         let (recording, sizes) = predictor.step(batch, QueueLag::None);
         let recording = resized(recording, sizes);
-        let mut estimate = simulate_by_replay(device, &recording, self.parameters).estimate()?;
+        let mut estimate = Simulated::by_replay(device, &recording, self.parameters).estimate()?;
         estimate.peak.kernel = None;
         Ok(estimate)
     }

@@ -11,7 +11,7 @@ use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::{Lagged, out_of_memory, resized};
 use crate::record::{BufferId, Failure, Recording};
-use crate::replay::{replay, replay_growing, simulate_by_replay};
+use crate::replay::{record_replay, replay, replay_growing};
 use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
@@ -194,8 +194,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         let (failure, lag) = self.first_refusal(predicted.next, spec, QueueLag::None)?;
         let (recording, sizes) = self.step(predicted.next, lag);
         let device = spec.clone().with_queue_lag(lag);
-        let refused = simulate_by_replay(&device, &resized(recording, sizes), Default::default());
-        Some(out_of_memory(refused.recording, failure, lag))
+        let (recording, _) = record_replay(&device, &resized(recording, sizes));
+        Some(out_of_memory(recording, failure, lag))
     }
 
     /// The allocation that a card like `spec` refuses of the step with `batch` samples with the queue lag `first`, or

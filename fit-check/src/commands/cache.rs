@@ -5,9 +5,9 @@ use estimator::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::FITS;
 use crate::cache::{self, Cache, Contents};
 use crate::cli;
+use crate::exit_status::FITS;
 use crate::output::{self, Report, Table, column};
 
 /// The answer of `cache`.

@@ -7,10 +7,10 @@ use estimator::{
 use model_zoo::Model;
 use serde::Serialize;
 
-use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::advice::{self, Goal, advise};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::GpuName;
 use crate::lower_bound::{LowerBound, need_network};

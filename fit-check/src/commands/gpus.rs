@@ -3,8 +3,8 @@
 use estimator::{Gpu, Tuning};
 use strum::VariantNames;
 
-use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;

@@ -6,10 +6,10 @@ use estimator::{
 use model_zoo::Model;
 use serde::Serialize;
 
-use super::{DOES_NOT_FIT, FITS};
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, CallsKey, Question};
 use crate::cli::{self, Advise};
+use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::interrupt;
 use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::need_network;

@@ -2,8 +2,8 @@
 
 use model_zoo::{TinyModel, Variant};
 
-use super::FITS;
 use crate::cli;
+use crate::exit_status::FITS;
 use crate::output;
 use crate::report::ModelReport;
 use crate::user_error::UserError;

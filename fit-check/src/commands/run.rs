@@ -5,11 +5,11 @@ use std::process::Stdio;
 
 use estimator::{Runtime, Tuning};
 
-use super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::cli;
 use crate::counting_driver::{
     self, CardUsage, Conditions, CountingDriver, Ended, ProgramMemoryReport,
 };
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::{GpuName, SCHEMA};
 use crate::output::file::{self, File};
 use crate::resolve::{self, Card};

@@ -3,8 +3,8 @@
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
-use super::FITS;
 use crate::cli::{self, Cli};
+use crate::exit_status::FITS;
 use crate::output;
 use crate::user_error::UserError;
 

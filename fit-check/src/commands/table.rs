@@ -14,8 +14,8 @@ use estimator::{
 
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
-use super::{FITS, UNKNOWN};
 use crate::cli;
+use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
 use crate::output;

@@ -11,8 +11,8 @@ use estimator::{Bytes, DeviceSpec, Runtime, Tuning};
 use model_zoo::{Job, Request};
 use strum::VariantNames;
 
-use super::{FITS, UNKNOWN};
 use crate::cli;
+use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::JobInfo;
 use crate::lower_bound::need_network;

@@ -4,10 +4,10 @@ use cubecl_server::dry_run::DryRun;
 use estimator::record::Refusal;
 use estimator::{DeviceSpec, OutOfMemory, Overhead, Program, QueueLag, Simulated, TrainingJob};
 
-use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
 use crate::cli;
 use crate::comparison::{Errors, Figures};
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::interrupt;
 use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;

@@ -9,9 +9,9 @@ use estimator::{
     may_fit, may_run_out,
 };
 
-use super::super::{DOES_NOT_FIT, FITS, UNKNOWN};
 use super::Verification;
 use crate::cli;
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::interrupt;
 use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;

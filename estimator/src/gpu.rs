@@ -1,9 +1,55 @@
-//! How a row of `data/gpus.csv` becomes a card of the catalogue.
+//! A card of the catalogue, and how a row of `data/gpus.csv` becomes one.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
-use crate::catalogue::{Gpu, Provenance};
+
+/// The source of a card's usable memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// The lowest total that a driver has reported in public logs.
+    Reported,
+    /// Computed from the fitted memory, or from another figure of the card: no driver's total is known.
+    Derived,
+}
+
+/// One card of the catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct Gpu {
+    /// The product name.
+    pub name: String,
+    /// Other names that people type for it.
+    pub aliases: Vec<String>,
+    /// The vendor.
+    pub vendor: String,
+    /// The GPU generation.
+    pub architecture: String,
+    /// CUDA compute capability times ten; none for other vendors.
+    pub compute_capability: Option<u32>,
+    /// Streaming multiprocessors, compute units, Xe cores or GPU cores.
+    pub multiprocessors: Option<u32>,
+    /// The advertised memory in GB.
+    pub marketed_gb: f64,
+    /// The fitted memory, minus ECC if it is on by default.
+    pub physical_bytes: Option<Bytes>,
+    /// The memory that can be allocated: the least value that is known.
+    pub usable_bytes: Bytes,
+    /// The kind of source of `usable_bytes`.
+    pub provenance: Provenance,
+    /// The source of `usable_bytes`: a driver query, an error message, a log, or what it is derived from.
+    pub source: String,
+    /// Year of its launch.
+    pub launch_year: Option<u32>,
+    /// Memory bandwidth in GB/s; vendor data, not read again from a source.
+    pub bandwidth_gb_s: Option<f64>,
+    /// US launch list price.
+    pub launch_price_usd: Option<f64>,
+    /// Peculiarities of the card.
+    pub note: String,
+}
 
 /// A row of `data/gpus.csv`.
 #[derive(Debug, Deserialize)]
