@@ -169,7 +169,5 @@ In the word and character models some 25 replays add to that: of the batches nea
 whether one of those fits again.
 
 In the preset each kind of cards of each row (the preset's cards have two kinds of kernels) has a process of its own,
-in which burn searches anew for what it can fuse: for NASNet some 7 s for each of two kinds. Of the preset's 300 s, that
-search (with 2 samples, 48 times) takes 76, steps with 3 samples or of two batches near N 25, steps on a full card
-110, and replays 96, of which 60 are with queue lag. In 10 of the 24 rows the kernels depend on the number of samples, so that
-every card takes two steps or more; 42 steps run twice, since burn had searched in the first run, which takes 23 s.""")
+in which burn searches anew for what it can fuse. Where the kernels depend on the number of samples, every card takes
+steps of its own; the others are filled by replay.""")
