@@ -40,7 +40,7 @@ use crate::registry;
 use crate::runtime_names;
 use crate::storage::MemoryBudget;
 use crate::throughput_probes::{Probe, ThroughputProbes};
-use crate::tuning::{TunerCalls, Tuning, products};
+use crate::tuning::{KernelProducts, TunerCalls, Tuning};
 use crate::unwritten::{LaunchOutcome, Unwritten};
 
 /// What the server of a card like `spec` tells burn about it. Its layout policy writes each layout that burn
@@ -147,6 +147,7 @@ pub(crate) struct CardServer {
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
     profiler: Profiler,
+    products: KernelProducts,
     unwritten: Unwritten,
     /// The streams whose allocations are buffers of a throughput probe: nothing else asks for dedicated ones.
     probing: HashSet<StreamId>,
@@ -200,6 +201,7 @@ impl CardServer {
             utilities: Arc::new(utilities),
             notes,
             profiler: Profiler::default(),
+            products: KernelProducts::default(),
             unwritten: Unwritten::default(),
             probing: HashSet::new(),
             refused_probes: Vec::new(),
@@ -683,7 +685,7 @@ impl Server for CardServer {
         let name = kernel.name();
         let is_empty = count.is_empty();
         let time = match self.profiler.is_running() && !is_empty {
-            true => launch_time::of(products(name, || kernel.id().stable_format())),
+            true => launch_time::of(self.products.of(&*kernel)),
             false => Duration::ZERO,
         };
         let call = Call::Launch {

@@ -6,8 +6,11 @@
 //! [`crate::launch_time`]. Running the step with the other choices too bounds the error of that rule: see
 //! [`KernelPreference`].
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use cubecl_server::id::KernelId;
+use cubecl_server::kernel::CubeKernel;
 use serde::{Deserialize, Serialize};
 
 use crate::launch_time::{self, Products};
@@ -109,14 +112,35 @@ impl Choice {
     }
 }
 
-/// How the kernel `name`, compiled with these `arguments`, multiplies matrices.
-pub(crate) fn products(name: &str, arguments: impl FnOnce() -> String) -> Products {
+/// How kernels multiply matrices. To write out the arguments that a kernel is compiled with takes about as long as its
+/// launch, so that is done once for each kernel.
+#[derive(Debug, Default)]
+pub(crate) struct KernelProducts {
+    /// Whether planes of a kernel multiply a matrix with a vector.
+    vectors: HashMap<KernelId, bool>,
+}
+
+impl KernelProducts {
+    pub fn of(&mut self, kernel: &dyn CubeKernel) -> Products {
+        products(kernel.name(), || {
+            let known = self.vectors.entry(kernel.id());
+            *known.or_insert_with_key(|id| has_plane_vectors(&id.stable_format()))
+        })
+    }
+}
+
+fn has_plane_vectors(arguments: &str) -> bool {
+    arguments.contains(upstream::PLANE_VECTORS)
+}
+
+/// How the kernel `name` multiplies matrices; `vectors` says whether its planes multiply a matrix with a vector.
+fn products(name: &str, vectors: impl FnOnce() -> bool) -> Products {
     let path = name.split('<').next().unwrap_or(name);
     let function = path.rsplit("::").next().unwrap_or(path);
     if !launch_time::multiplies(function) {
         return Products::None;
     }
-    match name.contains(upstream::PLANES) && !arguments().contains(upstream::PLANE_VECTORS) {
+    match name.contains(upstream::PLANES) && !vectors() {
         true => Products::MatrixUnits,
         false => Products::Scalar,
     }
@@ -156,7 +180,7 @@ mod tests {
             "burn_cubecl::kernel::conv::direct::direct_conv2d_kernel::DirectConv2dKernel<f32>";
         let other = "cubek_matmul::relayout::Relayout<cubek_matmul::MatmulEntry>";
         let compiled_with = |tile: &str| format!("Blueprint {{ tile_matmul: {tile} }}");
-        let products = |kernel, tile| products(kernel, || compiled_with(tile));
+        let products = |kernel, tile| products(kernel, || has_plane_vectors(&compiled_with(tile)));
         assert_eq!(products(units, "Cmma"), Products::MatrixUnits);
         assert_eq!(products(units, "PlaneVec"), Products::Scalar);
         assert_eq!(products(scalar, "Register"), Products::Scalar);
