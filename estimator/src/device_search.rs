@@ -73,7 +73,7 @@ pub fn find_devices(
 ///
 /// As for [`find_devices`].
 pub fn search_devices(
-    program: &(impl Program + Sync),
+    program: &impl Program,
     batch: u64,
     devices: &[DeviceSpec],
 ) -> Vec<Result<DeviceFit, Error>> {

@@ -10,7 +10,7 @@ use crate::simulated::Simulated;
 use crate::tuned_devices::TunedDevices;
 
 /// A training step at any batch, on any device.
-pub trait Program {
+pub trait Program: Sync {
     /// Runs the step with `batch` samples on a new device like `spec`.
     ///
     /// # Errors

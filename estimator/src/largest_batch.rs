@@ -8,8 +8,8 @@ mod proposer;
 mod scaling;
 mod search;
 
-use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
+use crate::parallel::join;
 use crate::queue_lag::refused_with_lag;
 use crate::races::{fits_without_overwriting, may_run_out};
 use crate::record::{Recording, Refusal};
@@ -158,26 +159,29 @@ fn largest_batch_with_run<P: Program>(
     };
     let fit = fit(&program, proposer, spec)?;
     let next = program.on_unlimited(fit.next, spec)?;
-    let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
-    let smaller = (1..fit.batch).rev().find(|batch| program.accepts(*batch));
-    let smaller_refused = match smaller {
-        Some(batch) if proposer.predicts_refusal(batch, spec) => {
-            let (_, refused) = program.attempt(batch, spec)?;
-            refused.map(|_| batch)
-        }
-        _ => None,
+    // An estimate is a matter of replays, so the step can run meanwhile.
+    let estimates = || {
+        let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
+        Ok::<_, Error>((at_max, next.estimate()?))
     };
-    let fits_without_overwriting = match fit.batch {
-        0 => None,
-        batch => fits_without_overwriting(program.program, batch, spec),
+    let more_runs = || {
+        let smaller_refused = smaller_refused(&program, proposer, fit.batch, spec)?;
+        let fits_without_overwriting = match fit.batch {
+            0 => None,
+            batch => fits_without_overwriting(program.program, batch, spec),
+        };
+        Ok::<_, Error>((smaller_refused, fits_without_overwriting))
     };
+    let (estimates, more_runs) = join(estimates, more_runs);
+    let (at_max, estimate) = estimates?;
+    let (smaller_refused, fits_without_overwriting) = more_runs?;
     let found = LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
         at_max,
         next: FirstRejected {
             batch: fit.next,
-            estimate: next.estimate()?,
+            estimate,
             refused: fit.refused,
         },
         smaller_refused,
@@ -185,6 +189,23 @@ fn largest_batch_with_run<P: Program>(
         method: Method::Simulation,
     };
     Ok((found, fit.at_max))
+}
+
+/// The batch before `batch`, if a device like `spec` refuses it, as [`LargestBatch::smaller_refused`].
+fn smaller_refused<P: Program>(
+    program: &Remembering<P>,
+    proposer: &Proposer<P>,
+    batch: u64,
+    spec: &DeviceSpec,
+) -> Result<Option<u64>, Error> {
+    let smaller = (1..batch).rev().find(|batch| program.accepts(*batch));
+    match smaller {
+        Some(smaller) if proposer.predicts_refusal(smaller, spec) => {
+            let (_, refused) = program.attempt(smaller, spec)?;
+            Ok(refused.map(|_| smaller))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
@@ -300,9 +321,9 @@ fn fit_near<P: Program>(
 /// A program whose latest runs are remembered: the search needs some of them twice.
 struct Remembering<'a, P> {
     program: &'a P,
-    latest: RefCell<VecDeque<(u64, Simulated)>>,
+    latest: Mutex<VecDeque<(u64, Arc<Simulated>)>>,
     /// What each device refused of each batch.
-    refused: RefCell<Vec<(u64, DeviceSpec, Option<OutOfMemory>)>>,
+    refused: Mutex<Vec<(u64, DeviceSpec, Option<OutOfMemory>)>>,
     /// Whether what a run [went on](Simulated::continued) to do is remembered too, which takes as much memory again.
     continued: bool,
 }
@@ -314,8 +335,8 @@ impl<'a, P> Remembering<'a, P> {
     fn new(program: &'a P) -> Self {
         Self {
             program,
-            latest: RefCell::default(),
-            refused: RefCell::default(),
+            latest: Mutex::default(),
+            refused: Mutex::default(),
             continued: false,
         }
     }
@@ -333,13 +354,11 @@ impl<P: Program> Remembering<'_, P> {
     }
 
     /// The run with `batch` samples on a device like `spec`, if it is remembered.
-    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Ref<'_, Simulated>> {
-        let known = Ref::filter_map(self.latest.borrow(), |latest| {
-            let mut latest = latest.iter();
-            let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
-            known.map(|(_, run)| run)
-        });
-        known.ok()
+    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Arc<Simulated>> {
+        let latest = self.latest.lock().expect("nothing panics with it");
+        let mut latest = latest.iter();
+        let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
+        known.map(|(_, run)| run.clone())
     }
 
     /// As [`attempt`].
@@ -348,14 +367,15 @@ impl<P: Program> Remembering<'_, P> {
         batch: u64,
         spec: &DeviceSpec,
     ) -> Result<(Simulated, Option<OutOfMemory>), Error> {
+        let all_refused = || self.refused.lock().expect("nothing panics with it");
         let same = |(of, on, _): &&(u64, DeviceSpec, _)| *of == batch && on == spec;
-        let known = self.refused.borrow().iter().find(same).cloned();
+        let known = all_refused().iter().find(same).cloned();
         if let Some((.., refused)) = known {
             return Ok((self.simulate(batch, spec.clone())?, refused));
         }
         let (run, refused) = attempt(self, batch, spec)?;
         let known = (batch, spec.clone(), refused.clone());
-        self.refused.borrow_mut().push(known);
+        all_refused().push(known);
         Ok((run, refused))
     }
 }
@@ -363,13 +383,13 @@ impl<P: Program> Remembering<'_, P> {
 impl<P: Program> Program for Remembering<'_, P> {
     fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
         if let Some(known) = self.known(batch, &spec) {
-            return Ok(known.clone());
+            return Ok(known.as_ref().clone());
         }
         let mut simulated = self.program.simulate(batch, spec)?;
         simulated.continued = simulated.continued.filter(|_| self.continued);
-        let mut latest = self.latest.borrow_mut();
+        let mut latest = self.latest.lock().expect("nothing panics with it");
         latest.truncate(REMEMBERED - 1);
-        latest.push_front((batch, simulated.clone()));
+        latest.push_front((batch, Arc::new(simulated.clone())));
         Ok(simulated)
     }
 

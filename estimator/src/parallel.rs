@@ -19,7 +19,7 @@ where
         return items.map(work).collect();
     }
     let count = items.len();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let workers = cores.min(count);
     let items = Mutex::new(items.enumerate());
     let done = Mutex::new(Vec::with_capacity(count));
@@ -38,6 +38,47 @@ where
     let mut done = done.into_inner().expect("no work panicked");
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The first result that `work` has for one of `items`, in their order. As many of them are tried at a time as there are
+/// cores, so `work` may also run for some after that one.
+pub fn parallel_find_map<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> Option<R> + Sync,
+) -> Option<R> {
+    let mut items = items.into_iter();
+    if every_core_works() {
+        return items.find_map(work);
+    }
+    loop {
+        let tried: Vec<T> = items.by_ref().take(cores()).collect();
+        if tried.is_empty() {
+            return None;
+        }
+        let found = parallel_map(tried, &work).into_iter().flatten().next();
+        if found.is_some() {
+            return found;
+        }
+    }
+}
+
+/// Runs both, `first` on a thread of its own, unless this one belongs to work that occupies every core.
+pub fn join<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+    if every_core_works() {
+        return (first(), second());
+    }
+    std::thread::scope(|scope| {
+        let first = scope.spawn(first);
+        let second = second();
+        match first.join() {
+            Ok(first) => (first, second),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether this thread works for a [`parallel_map`] that occupies every core.
@@ -64,6 +105,17 @@ mod tests {
     }
 
     #[test]
+    fn the_first_result_is_found_as_without_threads() {
+        for first in 0..20 {
+            let square = |item: u32| (item >= first).then_some(item * item);
+            assert_eq!(
+                super::parallel_find_map(0..10, square),
+                (0..10).find_map(square)
+            );
+        }
+    }
+
+    #[test]
     fn work_can_be_kept_on_its_thread() {
         let threads =
             super::on_this_thread(|| super::parallel_map(0..8, |_| std::thread::current().id()));
@@ -73,8 +125,7 @@ mod tests {
 
     #[test]
     fn work_within_work_is_done_by_the_same_thread() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = super::parallel_map(0..cores, |_| {
+        let threads = super::parallel_map(0..super::cores(), |_| {
             let within = super::parallel_map(0..8, |_| std::thread::current().id());
             (std::thread::current().id(), within)
         });

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::analysis::Analysis;
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
+use crate::parallel::parallel_find_map;
 use crate::record::{Failure, Recording};
 use crate::replay::replay;
 use crate::simulated::Simulated;
@@ -21,20 +22,17 @@ pub(crate) fn refused_with_lag(
     batch: u64,
     run: &Simulated,
 ) -> Result<Option<OutOfMemory>, Error> {
+    if run.spec.simulation.tuning == Tuning::Warm {
+        return Ok(parallel_find_map(QueueLag::REQUIRED, |lag| {
+            let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
+            failure.map(|failure| out_of_memory(recording, failure, *lag))
+        }));
+    }
+    // burn's tuner may choose otherwise where the card is fuller at that moment.
     for lag in QueueLag::REQUIRED {
-        let refused = match run.spec.simulation.tuning {
-            Tuning::Warm => {
-                let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
-                failure.map(|failure| out_of_memory(recording, failure, *lag))
-            }
-            // burn's tuner may choose otherwise where the card is fuller at that moment.
-            Tuning::Cold => {
-                let device = run.spec.clone().with_queue_lag(*lag);
-                program.simulate(batch, device)?.outcome().err()
-            }
-        };
-        if refused.is_some() {
-            return Ok(refused);
+        let device = run.spec.clone().with_queue_lag(*lag);
+        if let Err(refused) = program.simulate(batch, device)?.outcome() {
+            return Ok(Some(refused));
         }
     }
     Ok(None)

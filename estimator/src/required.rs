@@ -1,6 +1,7 @@
 //! The least memory with which a program completes.
 
 use crate::Bytes;
+use crate::parallel::parallel_map;
 use crate::record::BufferId;
 use crate::replay::{replay, replay_growing};
 use crate::simulated::Simulated;
@@ -89,11 +90,8 @@ fn with_the_next_below(
     if number - 1 <= short {
         return (lacking(number), Some(number));
     }
-    std::thread::scope(|scope| {
-        let below = scope.spawn(|| lacking(number - 1));
-        let at = lacking(number);
-        (at, below.join().expect("a replay does not panic"))
-    })
+    let lack = parallel_map([number, number - 1], lacking);
+    (lack[0], lack[1])
 }
 
 /// A number above `short` that lacks nothing: `wanted`, or the first one found from there in doubling steps.

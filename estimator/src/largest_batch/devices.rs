@@ -60,7 +60,7 @@ pub fn largest_fits<P, J>(
     observer: &impl BatchObserver,
 ) -> Vec<Vec<CellResult>>
 where
-    P: Program + Sync,
+    P: Program,
     J: IntoIterator<Item = P, IntoIter: ExactSizeIterator + Send>,
 {
     parallel_map(jobs.into_iter().enumerate(), |(index, program)| {

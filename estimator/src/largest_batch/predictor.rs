@@ -9,6 +9,7 @@ use super::scaling::Scaling;
 use super::search::{gallop, probe_distances, probes};
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
+use crate::parallel::{parallel_find_map, parallel_map};
 use crate::queue_lag::{Lagged, out_of_memory, resized};
 use crate::record::{BufferId, Failure, Recording};
 use crate::replay::{record_replay, replay, replay_growing};
@@ -80,11 +81,11 @@ impl<'a, P: Program> Predictor<'a, P> {
         let fits = |batch| self.fits_with_demanding_lag(batch, spec);
         let above = bound + 1;
         let near = |start, reach| self.near(start, reach, above, fits);
-        let fits_and_accepted = |batch: &u64| accepts(*batch) && fits(*batch);
-        let larger = |than| probes(than, bound).into_iter().find(fits_and_accepted);
+        let first_fit = |batch| (accepts(batch) && fits(batch)).then_some(batch);
+        let larger = |than| parallel_find_map(probes(than, bound), first_fit);
         let slightly_larger = |than| {
             let end = above.min(than + 1 + self.scaling.near_probes());
-            (than + 1..end).rev().find(fits_and_accepted)
+            parallel_find_map((than + 1..end).rev(), first_fit)
         };
         // Search from above: a card refuses a batch that is too large early, so that replay costs less.
         let above_start = larger(start);
@@ -164,7 +165,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         let (needed, lag) = match self.most_demanding.get() {
             Some(lag) => needed(*lag),
             None => {
-                let (none, full) = (needed(QueueLag::None), needed(QueueLag::Full));
+                let needed = parallel_map([QueueLag::None, QueueLag::Full], needed);
+                let (none, full) = (needed[0], needed[1]);
                 if full.0 > none.0 { full } else { none }
             }
         };
@@ -206,12 +208,14 @@ impl<'a, P: Program> Predictor<'a, P> {
         spec: &DeviceSpec,
         first: QueueLag,
     ) -> Option<(Failure, QueueLag)> {
-        let required = QueueLag::REQUIRED.iter().copied();
-        let mut lags = [first, QueueLag::None].into_iter().chain(required);
-        lags.find_map(|lag| {
+        let refusal = |lag| {
             let refused = self.refusal(batch, &spec.clone().with_queue_lag(lag));
             Some((refused?, lag))
-        })
+        };
+        let required = QueueLag::REQUIRED.iter().copied();
+        let others = [QueueLag::None].into_iter().chain(required);
+        let others = others.filter(|lag| *lag != first);
+        refusal(first).or_else(|| parallel_find_map(others, refusal))
     }
 
     /// The allocation that a card like `spec` refuses if the step with `batch` samples is replayed there.
