@@ -50,6 +50,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// `result`, or `None` if burn has no kernel for that program. With fewer samples it may have one.
+    pub(crate) fn if_kernels<T>(result: Result<T, Self>) -> Result<Option<T>, Self> {
+        match result {
+            Err(Self::NoKernel(_)) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
     /// The error of a program that panicked with `message`.
     pub(crate) fn of_panic(message: String) -> Self {
         match upstream::unavailable_feature(&message) {

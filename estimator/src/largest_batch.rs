@@ -293,18 +293,31 @@ fn fit_near<P: Program>(
     let proposed = proposer.proposed(program, guess, spec)?;
     let accepts = |batch| program.accepts(batch);
     // Where it does not fit, replays find a smaller one sooner than runs.
-    let proposed = match accepts(proposed) && program.attempt(proposed, spec)?.1.is_some() {
+    let is_refused = || {
+        let attempt = Error::if_kernels(program.attempt(proposed, spec))?;
+        Ok::<_, Error>(attempt.is_some_and(|(_, refused)| refused.is_some()))
+    };
+    let proposed = match accepts(proposed) && is_refused()? {
         true => proposer.with_each_lag(proposed, spec),
         false => proposed,
     };
     let mut at_max = None;
     let mut refused = None;
     let fits = |batch: u64| {
-        let (run, refusal) = program.attempt(batch, spec)?;
+        let (run, refusal) = match program.attempt(batch, spec) {
+            Err(error @ Error::NoKernel(_)) => {
+                if !matches!(refused, Some(Err(_))) {
+                    runs_at_all(program, spec)?;
+                }
+                refused = Some(Err(error));
+                return Ok(false);
+            }
+            attempt => attempt?,
+        };
         let fits = refusal.is_none();
-        match fits {
-            true => at_max = Some(run),
-            false => refused = refusal,
+        match refusal {
+            None => at_max = Some(run),
+            Some(refusal) => refused = Some(Ok(refusal)),
         }
         Ok::<_, Error>(fits)
     };
@@ -314,16 +327,25 @@ fn fit_near<P: Program>(
         batch: most,
         at_max,
         next: least,
-        refused: refused.ok_or(Error::NoLimit { batch: most })?,
+        refused: refused.unwrap_or(Err(Error::NoLimit { batch: most }))?,
     })
+}
+
+/// Shows that burn has a kernel for each call of the step with the fewest samples on a device like `spec`.
+fn runs_at_all(program: &impl Program, spec: &DeviceSpec) -> Result<(), Error> {
+    let fewest = (1..MAX_BATCH).find(|batch| program.accepts(*batch));
+    if let Some(fewest) = fewest {
+        program.sketch(fewest, spec.without_limit())?;
+    }
+    Ok(())
 }
 
 /// A program whose latest runs are remembered: the search needs some of them twice.
 struct Remembering<'a, P> {
     program: &'a P,
     latest: Mutex<VecDeque<(u64, Arc<Simulated>)>>,
-    /// What each device refused of each batch.
-    refused: Mutex<Vec<(u64, DeviceSpec, Option<OutOfMemory>)>>,
+    /// What each device refused of each batch, or why the step failed there.
+    refused: Mutex<Vec<(u64, DeviceSpec, Result<Option<OutOfMemory>, Error>)>>,
     /// Whether what a run [went on](Simulated::continued) to do is remembered too, which takes as much memory again.
     continued: bool,
 }
@@ -367,16 +389,35 @@ impl<P: Program> Remembering<'_, P> {
         batch: u64,
         spec: &DeviceSpec,
     ) -> Result<(Simulated, Option<OutOfMemory>), Error> {
-        let all_refused = || self.refused.lock().expect("nothing panics with it");
-        let same = |(of, on, _): &&(u64, DeviceSpec, _)| *of == batch && on == spec;
-        let known = all_refused().iter().find(same).cloned();
-        if let Some((.., refused)) = known {
+        if let Some(refused) = self.known_refused(batch, spec) {
+            let refused = refused?;
             return Ok((self.simulate(batch, spec.clone())?, refused));
         }
         let (run, refused) = attempt(self, batch, spec)?;
-        let known = (batch, spec.clone(), refused.clone());
-        all_refused().push(known);
+        self.note_refused(batch, spec, Ok(refused.clone()));
         Ok((run, refused))
+    }
+
+    fn known_refused(
+        &self,
+        batch: u64,
+        spec: &DeviceSpec,
+    ) -> Option<Result<Option<OutOfMemory>, Error>> {
+        let refused = self.refused.lock().expect("nothing panics with it");
+        let known = refused
+            .iter()
+            .find(|(of, on, _)| *of == batch && on == spec);
+        known.map(|(.., refused)| refused.clone())
+    }
+
+    fn note_refused(
+        &self,
+        batch: u64,
+        spec: &DeviceSpec,
+        refused: Result<Option<OutOfMemory>, Error>,
+    ) {
+        let mut all = self.refused.lock().expect("nothing panics with it");
+        all.push((batch, spec.clone(), refused));
     }
 }
 
@@ -385,7 +426,14 @@ impl<P: Program> Program for Remembering<'_, P> {
         if let Some(known) = self.known(batch, &spec) {
             return Ok(known.as_ref().clone());
         }
-        let mut simulated = self.program.simulate(batch, spec)?;
+        if let Some(Err(error)) = self.known_refused(batch, &spec) {
+            return Err(error);
+        }
+        let run = self.program.simulate(batch, spec.clone());
+        if let Err(error @ Error::NoKernel(_)) = &run {
+            self.note_refused(batch, &spec, Err(error.clone()));
+        }
+        let mut simulated = run?;
         simulated.continued = simulated.continued.filter(|_| self.continued);
         let mut latest = self.latest.lock().expect("nothing panics with it");
         latest.truncate(REMEMBERED - 1);

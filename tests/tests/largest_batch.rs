@@ -7,8 +7,8 @@ use burn::tensor::{FloatDType, Tensor};
 #[cfg(not(feature = "autotune"))]
 use estimator::Scaling;
 use estimator::{
-    BatchObserver, Bytes, CellResult, ConfirmedCalls, DeviceSpec, Gpu, LargestBatch, Limit, Method,
-    Phase, Program, Proposer, QueueLag, Run, Runtime, TrainingJob, largest_batch,
+    BatchObserver, Bytes, CellResult, ConfirmedCalls, DeviceSpec, Error, Gpu, LargestBatch, Limit,
+    Method, Phase, Program, Proposer, QueueLag, Run, Runtime, TrainingJob, largest_batch,
     largest_batch_with_calls, largest_fits,
 };
 use fit_check::training_job;
@@ -177,6 +177,48 @@ fn a_single_allocation_can_be_the_limit() {
     let found = largest_batch(&step, &proposer, &spec).unwrap();
     assert_eq!(found.limit, Limit::SingleAllocation);
     assert_eq!(found.batch, 8);
+}
+
+/// burn may have no kernel for a batch that is too large for the card anyway: for VGG-16 in mixed precision it has none for
+/// every batch that a V100 has no room for. The search goes on with fewer samples, unless it has none for them either.
+#[test]
+fn a_batch_without_kernels_is_too_large() {
+    let step = |most_with_kernels: u64| {
+        TrainingJob::new(FloatDType::F32, move |samples, run: &mut Run| {
+            let batch = Tensor::<2>::zeros([samples as usize, 10 << 18], &run.device());
+            assert!(
+                samples <= most_with_kernels,
+                "Unable to launch because a required feature is unavailable: a kernel for so many samples."
+            );
+            run.end(Phase::Forward);
+            drop(batch);
+        })
+    };
+    // A sample has 10 MiB, and a single buffer a quarter of the memory.
+    let device = DeviceSpec::unlimited(Runtime::Cuda).with_memory(Bytes::mib(1_000), Bytes::ZERO);
+    let largest = |most_with_kernels, learns: bool| {
+        let step = step(most_with_kernels);
+        let proposer = match learns {
+            true => Proposer::learn(&step, &device)?,
+            false => Proposer::without_knowledge(),
+        };
+        largest_batch(&step, &proposer, &device)
+    };
+    let expected = largest(u64::MAX, true).unwrap();
+    assert_eq!(expected.batch, 25);
+    for most_with_kernels in [26, 60] {
+        for learns in [true, false] {
+            let found = largest(most_with_kernels, learns).unwrap();
+            assert_eq!(found.batch, expected.batch, "{most_with_kernels} {learns}");
+        }
+    }
+    for most_with_kernels in [0, 1, 10] {
+        let found = largest(most_with_kernels, false).unwrap_err();
+        assert!(
+            matches!(found, Error::NoKernel(_)),
+            "{most_with_kernels}: {found}"
+        );
+    }
 }
 
 /// A network that compares groups of samples accepts few batches. The next batch that is named is one of them.

@@ -110,9 +110,15 @@ impl<'a, P: Program> Proposer<'a, P> {
         if !program.accepts(guess) {
             return Ok(guess);
         }
-        let run = program.simulate(guess, spec.clone())?.recording;
+        let Some(run) = Error::if_kernels(program.simulate(guess, spec.clone()))? else {
+            return Ok(guess);
+        };
+        let run = run.recording;
         let fits = run.failure.is_none();
-        let is_last = || Ok::<_, Error>(program.attempt(guess + 1, spec)?.1.is_some());
+        let is_last = || {
+            let next = Error::if_kernels(program.attempt(guess + 1, spec))?;
+            Ok::<_, Error>(next.is_none_or(|(_, refused)| refused.is_some()))
+        };
         if let Some(predictor) = predictor
             && fits
             && (predictor.scaling().matches(guess, &run)
@@ -125,7 +131,8 @@ impl<'a, P: Program> Proposer<'a, P> {
             return Ok(guess);
         }
         let unlimited = spec.without_limit();
-        let Some(scaling) = Scaling::near(program, guess, &unlimited)? else {
+        let near = Error::if_kernels(Scaling::near(program, guess, &unlimited))?;
+        let Some(scaling) = near.flatten() else {
             self.neighbors_differ.store(true, Ordering::Relaxed);
             return Ok(guess);
         };
@@ -176,7 +183,9 @@ impl Learned {
         let scaling = match Scaling::between((FEW, few), (FEW + 1, &more), &unlimited) {
             Some(scaling) => Some(scaling),
             // With so few samples burn may choose other kernels than for a full card.
-            None if near > FEW + 1 => Scaling::near(program, near, &unlimited)?,
+            None if near > FEW + 1 => {
+                Error::if_kernels(Scaling::near(program, near, &unlimited))?.flatten()
+            }
             None => None,
         };
         Ok(Self {
