@@ -168,6 +168,5 @@ kernels are chosen by the number of samples; the search then begins where the by
 In the word and character models some 25 replays add to that: of the batches near the answer, and of larger ones, to see
 whether one of those fits again.
 
-In the preset each kind of cards of each row (the preset's cards have two kinds of kernels) has a process of its own,
-in which burn searches anew for what it can fuse. Where the kernels depend on the number of samples, every card takes
-steps of its own; the others are filled by replay.""")
+In the preset each row has a process of its own, in which burn searches once for what it can fuse, whatever the card. Where
+the kernels depend on the number of samples, every card takes steps of its own; the others are filled by replay.""")

@@ -93,9 +93,9 @@ impl SimulatedCard {
         Ok(device)
     }
 
-    /// Restarts the card as one like `spec`, which must have the same kernels, with empty memory. burn still
-    /// knows what it can fuse, and its tuner knows what it learned about the card under the runtime name at
-    /// index `name`.
+    /// Restarts the card as one like `spec`, with empty memory. burn still knows what it can fuse, so this must be the same on
+    /// both ([`KernelGroup::of_any_generation`]). Its tuner knows what it learned about the card under the runtime name at
+    /// index `name`, which must be another for other kernels.
     pub(crate) fn restart(&mut self, spec: DeviceSpec, name: usize, tuner_calls: TunerCalls) {
         // First execute what fusion still holds back of the last program.
         let _ = self.device().sync();

@@ -13,10 +13,10 @@ use crate::run::{Run, run};
 use crate::simulated::{FirstRun, Simulated, TrialSizes};
 use crate::{Bytes, Error};
 
-/// The cards of one training job with any number of samples: one for each [`KernelGroup`], all with the same
-/// float type.
+/// The cards of one training job with any number of samples, all with the same float type: one for each runtime if burn fuses,
+/// else one for each [`KernelGroup`].
 ///
-/// burn searches once for what it can fuse in the job: the result is the same for every batch, memory size
+/// burn searches once for what it can fuse in the job: the result is the same for every batch, memory size, generation of cards
 /// and kernel preference. The tuner's choices stay known for each batch, as on a machine that always runs the
 /// job with that batch. Different jobs need different `TunedDevices`.
 #[derive(Debug)]
@@ -31,9 +31,11 @@ pub struct TunedDevices {
 struct TunedDevice {
     card: SimulatedCard,
     device: Device,
-    /// The tuner's knowledge, by batch and kernel preference: several where the memory of the cards decided
-    /// which kernels the tuner could try.
-    tuned: HashMap<(u64, KernelPreference), Vec<Tuned>>,
+    /// The kernel groups to which the card has belonged.
+    groups: Vec<KernelGroup>,
+    /// The tuner's knowledge, by the index of the kernel group, batch and kernel preference: several where the memory of the
+    /// cards decided which kernels the tuner could try.
+    tuned: HashMap<(usize, u64, KernelPreference), Vec<Tuned>>,
     /// How many runtime names are in use; none before the first run on the card.
     names: usize,
 }
@@ -156,28 +158,39 @@ impl TunedDevices {
         if simulated.is_err() {
             // A program that panicked may have left operations behind that burn was about to fuse.
             let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-            let kernels = spec.kernel_group();
-            cards.retain(|(known, _)| *known != kernels);
+            let group = same_fusion(&spec);
+            cards.retain(|(known, _)| *known != group);
         }
         simulated
     }
 
-    /// The card with the kernels of `spec`, created on first use.
+    /// The card that can become one like `spec`, created on first use.
     fn card(&self, spec: &DeviceSpec) -> Result<Arc<Mutex<TunedDevice>>, Error> {
         let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernels = spec.kernel_group();
-        if let Some((_, card)) = cards.iter().find(|(known, _)| *known == kernels) {
+        let group = same_fusion(spec);
+        if let Some((_, card)) = cards.iter().find(|(known, _)| *known == group) {
             return Ok(card.clone());
         }
         let card = SimulatedCard::new(spec.clone())?;
         let explored = Arc::new(Mutex::new(TunedDevice {
             device: card.configured(self.float)?,
             card,
+            groups: Vec::new(),
             tuned: HashMap::new(),
             names: 0,
         }));
-        cards.push((kernels, explored.clone()));
+        cards.push((group, explored.clone()));
         Ok(explored)
+    }
+}
+
+/// The cards on which burn finds the same to fuse as on one like `spec`. Without fusion there is nothing to find, and cards
+/// with other kernels can run at the same time.
+fn same_fusion(spec: &DeviceSpec) -> KernelGroup {
+    let kernels = spec.kernel_group();
+    match cfg!(feature = "fusion") && spec.simulation.fused {
+        true => kernels.of_any_generation(),
+        false => kernels,
     }
 }
 
@@ -191,7 +204,8 @@ impl TunedDevice {
         purpose: Purpose,
     ) -> Result<Simulated, Error> {
         let limit = spec.largest_trial();
-        let known = self.tuned.entry((batch, spec.simulation.preference));
+        let group = self.group(spec);
+        let known = self.tuned.entry((group, batch, spec.simulation.preference));
         let has_run = self.names > 0;
         let (tuned, is_new) = Tuned::for_limit(known.or_default(), limit, &mut self.names);
         // The tuner is going to learn, and nobody asks how much memory that takes. A first run on the card would not serve an
@@ -231,6 +245,16 @@ impl TunedDevice {
             });
         }
         Err(Error::NeverTuned)
+    }
+
+    /// The index of the kernel group of `spec`.
+    fn group(&mut self, spec: &DeviceSpec) -> usize {
+        let kernels = spec.kernel_group();
+        let known = self.groups.iter().position(|known| *known == kernels);
+        known.unwrap_or_else(|| {
+            self.groups.push(kernels);
+            self.groups.len() - 1
+        })
     }
 }
 

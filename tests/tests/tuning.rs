@@ -127,34 +127,50 @@ fn candidates_are_those_of_the_card() {
 }
 
 /// A step runs alike on a device for which burn has learned about it and on a new one. Choices that the tuner
-/// made with other samples or another preference are forgotten. The tuner chooses alike on a card with CubeCL's
+/// made with other samples, another preference or for a card of another generation are forgotten, and what burn found to fuse
+/// for that card is what it finds for this one. The tuner chooses alike on a card with CubeCL's
 /// pools and on one without (`without_first_runs`).
 #[test]
 fn a_job_that_ran_before_runs_as_a_new_one() {
-    let variant = model_zoo::find("resnet-20").unwrap();
-    let job = Request::default().resolve(&variant).unwrap();
     let run = |program: &TrainingJob, batch: u64, device: &DeviceSpec| {
         let simulated = program.simulate(batch, device.clone()).unwrap();
         let recording = simulated.recording;
-        let calls = (recording.events, recording.launches, recording.metadata);
+        // The content of metadata may be a seed.
+        let metadata: Vec<_> = recording
+            .metadata
+            .iter()
+            .map(|metadata| metadata.words)
+            .collect();
+        let calls = (recording.events, recording.launches, metadata);
         let others = (recording.streams, recording.reads_back);
         (calls, others, recording.buffers, simulated.reserved)
     };
-    let known = training_job(&variant, &job);
-    let preferences = [
-        KernelPreference::Expected,
-        KernelPreference::MostMemory,
-        KernelPreference::LeastMemory,
-        KernelPreference::Expected,
-    ];
-    for (batch, preference) in [5, 16, 5, 5].into_iter().zip(preferences) {
-        let device = DeviceSpec::unlimited(Runtime::Cuda).with_preference(preference);
-        let new = training_job(&variant, &job).without_first_runs();
-        let found = run(&known, batch, &device);
-        assert!(
-            found == run(&new, batch, &device),
-            "batch {batch}, {preference:?}"
-        );
+    for (name, precision) in [("resnet-20", Precision::Fp32), ("dcgan", Precision::Mixed)] {
+        let variant = model_zoo::find(name).unwrap();
+        let request = Request {
+            precision,
+            ..Request::default()
+        };
+        let job = request.resolve(&variant).unwrap();
+        let known = training_job(&variant, &job);
+        // Ampere, Pascal and Turing.
+        for (batch, preference, compute_capability) in [
+            (5, KernelPreference::Expected, 86),
+            (5, KernelPreference::Expected, 61),
+            (16, KernelPreference::MostMemory, 86),
+            (5, KernelPreference::LeastMemory, 75),
+            (5, KernelPreference::Expected, 86),
+            (16, KernelPreference::Expected, 61),
+        ] {
+            let mut device = DeviceSpec::unlimited(Runtime::Cuda).with_preference(preference);
+            device.card.compute_capability = compute_capability;
+            let new = training_job(&variant, &job).without_first_runs();
+            let found = run(&known, batch, &device);
+            assert!(
+                found == run(&new, batch, &device),
+                "{name}, batch {batch}, {preference:?}, {compute_capability}"
+            );
+        }
     }
 }
 

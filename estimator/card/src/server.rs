@@ -13,6 +13,7 @@ use cubecl_common::profile::{Instant, ProfileDuration, ProfileTicks};
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_environment::future::DynFut;
 use cubecl_environment::stream::StreamId;
+use cubecl_ir::DeviceProperties;
 use cubecl_server::dry_run::LaunchMode;
 use cubecl_server::kernel::CubeKernel;
 use cubecl_server::logging::ServerLogger;
@@ -26,7 +27,7 @@ use cubecl_server::server::{
 
 use crate::Bytes;
 use crate::card_state::CardState;
-use crate::device_spec::{DeviceSpec, Simulation};
+use crate::device_spec::{DeviceSpec, KernelGroup, Simulation};
 use crate::in_place::NotOverwritten;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
@@ -51,8 +52,20 @@ fn utilities(
     notes: Arc<Notes>,
 ) -> (ServerUtilities, DeviceCaptures) {
     let logger = Arc::new(ServerLogger::default());
-    let rules = spec.runtime.rules();
-    let mut properties = rules.properties(&spec.card);
+    let rule = LayoutRule::new(spec);
+    ServerUtilities::init(
+        service,
+        runtime_names::of(spec.runtime, 0),
+        properties(spec, service),
+        spec.runtime.rules().target(),
+        logger,
+        Noting { rule, notes },
+    )
+}
+
+/// What a card like `spec` offers to kernels.
+fn properties(spec: &DeviceSpec, service: ServiceId) -> DeviceProperties {
+    let mut properties = spec.runtime.rules().properties(&spec.card);
     // CubeCL keeps its measurements of a device by this fingerprint for the whole process; no card may reuse
     // the measurements of another.
     let index = service.device.index_id;
@@ -60,15 +73,7 @@ fn utilities(
         .identity
         .fingerprint
         .push_str(&format!("-{index}"));
-    let rule = LayoutRule::new(spec);
-    ServerUtilities::init(
-        service,
-        runtime_names::of(spec.runtime, 0),
-        properties,
-        rules.target(),
-        logger,
-        Noting { rule, notes },
-    )
+    properties
 }
 
 /// The memory of a card like `spec`, limited by `budget`.
@@ -146,6 +151,9 @@ pub(crate) struct CardServer {
     shared: Arc<CardState>,
     utilities: Arc<ServerUtilities>,
     notes: Arc<Notes>,
+    /// What the card has offered, by the kernel groups to which it has belonged. It is never dropped: see
+    /// [`become_like`](Self::become_like).
+    properties: Vec<(KernelGroup, Arc<DeviceProperties>)>,
     profiler: Profiler,
     products: KernelProducts,
     unwritten: Unwritten,
@@ -192,7 +200,9 @@ impl CardServer {
             logger,
             captures.clone(),
         );
+        let kernels = shared.spec.kernel_group();
         Self {
+            properties: vec![(kernels, utilities.properties.clone())],
             progress: Progress::new(memory, &shared.spec.simulation),
             service,
             captures,
@@ -239,7 +249,7 @@ impl CardServer {
     /// its tuner knows the results of the name in `shared`.
     fn restart(&mut self, shared: Arc<CardState>) {
         if shared.name != self.shared.name {
-            self.rename(runtime_names::of(shared.spec.runtime, shared.name));
+            self.become_like(&shared.spec, shared.name);
         }
         let memory: Box<dyn CardMemory> = match shared.tuner_calls {
             TunerCalls::Only => Box::new(MemoryWithoutPools::default()),
@@ -261,16 +271,35 @@ impl CardServer {
         self.refused_probes.clear();
     }
 
-    /// Gives the card the runtime name `name`, by which burn's tuners know the card, and CubeCL the
-    /// throughput that it measured. The name is in the utilities, which all handles on the card share, even
-    /// those that burn's fused operations keep for the life of the process.
-    fn rename(&mut self, name: &'static str) {
+    /// Has the card offer the kernels of one like `spec`, under the runtime name at index `name`, by which burn's tuners know
+    /// the card, and CubeCL the throughput that it measured. Both are in the utilities, which all handles on the card share,
+    /// even those that burn's fused operations keep for the life of the process.
+    fn become_like(&mut self, spec: &DeviceSpec, name: usize) {
+        let name = runtime_names::of(spec.runtime, name);
+        let properties = self.properties(spec);
+        self.throughput_probes = ThroughputProbes::new(name, &properties);
         // SAFETY: as with `Arc::get_mut_unchecked`, nobody else reads the utilities meanwhile. This runs on
         // the card's thread, for a caller that waits (`SimulatedCard::restart`) while no program runs on the
         // card: `TunedDevices` holds the card's lock. A tensor of an earlier program that is dropped on
-        // another thread now only sends its drop to this thread.
-        unsafe { (*Arc::as_ptr(&self.utilities).cast_mut()).name = name };
-        self.throughput_probes = ThroughputProbes::new(name, &self.utilities.properties);
+        // another thread now only sends its drop to this thread. Earlier properties are kept.
+        unsafe {
+            let utilities = Arc::as_ptr(&self.utilities).cast_mut();
+            (*utilities).name = name;
+            (*utilities).properties_hash = properties.checksum();
+            (*utilities).properties = properties;
+        }
+    }
+
+    /// What the card offers like one like `spec`: the same for all cards of a kernel group.
+    fn properties(&mut self, spec: &DeviceSpec) -> Arc<DeviceProperties> {
+        let kernels = spec.kernel_group();
+        let known = self.properties.iter().find(|(known, _)| *known == kernels);
+        if let Some((_, known)) = known {
+            return known.clone();
+        }
+        let properties = Arc::new(properties(spec, self.service));
+        self.properties.push((kernels, properties.clone()));
+        properties
     }
 
     fn enqueue(&mut self, stream: StreamId, call: Call) {

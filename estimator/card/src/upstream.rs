@@ -12,6 +12,8 @@
 //! - `launch_time.rs`: names of kernels that multiply matrices, and of throughput probes. The counting driver shares
 //!   that file and has no dependencies.
 //! - `throughput_probes.rs`: names, types and arguments of the kernels that probe a card's throughput.
+//! - `device_spec.rs`: that burn's fusers ask a card only for `max_bindings` (`KernelGroup::of_any_generation`). The test
+//!   `a_job_that_ran_before_runs_as_a_new_one` in `tests/tests/tuning.rs` depends on it.
 //! - `estimator/src/modules.rs`: the prefix of the names of running statistics (`STATISTIC`). The number of buffers
 //!   of ResNet-50 in `tests/tests/simulated_card.rs` depends on it.
 //! - `estimator/src/tensor.rs`: the line before the cause in the text of CubeCL's errors (`cause`).

@@ -5,6 +5,7 @@ pub(super) mod row_process;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use estimator::{
@@ -90,14 +91,22 @@ impl Filling {
         self.progress.done();
     }
 
-    /// Fills the table until it is complete or the user presses Ctrl-C, with a process for each group of cards with
-    /// the same kernels in each row, as many at a time as there are cores.
+    /// Fills the table until it is complete or the user presses Ctrl-C, with a process for each row, or several if there are
+    /// more cores than rows; as many at a time as there are cores.
     fn run_apart(&self) {
         let devices = self.devices();
         let device = |column: &usize| devices[*column].clone();
         let groups = group_by_kernels(0..devices.len(), device);
         let rows = 0..self.plan.entries.len();
-        let parts = rows.flat_map(|row| groups.iter().map(move |columns| (row, columns)));
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // burn searches in each process of a row for what it can fuse there.
+        let processes = cores.div_ceil(rows.len().max(1)).min(groups.len());
+        let share = |nth| -> Vec<usize> {
+            let groups = groups.iter().skip(nth).step_by(processes);
+            groups.flatten().copied().collect()
+        };
+        let shares: Vec<_> = (0..processes).map(share).collect();
+        let parts = rows.flat_map(|row| shares.iter().map(move |columns| (row, columns)));
         parallel_map(parts.collect::<Vec<_>>(), |(row, columns)| {
             if !interrupt::requested() {
                 self.run_part(row, columns, &devices);

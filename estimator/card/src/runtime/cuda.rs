@@ -288,16 +288,47 @@ pub(crate) fn shared_memory(version: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// `restrict_common` of `cubecl-llvm` 0.11.3 removes them on every card.
-    #[test]
-    fn no_card_has_atomics_of_vectors_or_of_bf16() {
-        let bf16 = ElemType::Float(FloatKind::BF16);
-        for compute_capability in [52, 61, 70, 75, 80, 86, 90, 100, 120] {
+    fn generations() -> impl Iterator<Item = (u32, DeviceProperties)> {
+        let generations = [52, 61, 70, 75, 80, 86, 90, 100, 120];
+        generations.into_iter().map(|compute_capability| {
             let card = CardSpec {
                 compute_capability,
                 ..CardSpec::unlimited()
             };
-            let atomics = Cuda.properties(&card).features.types.atomic;
+            (compute_capability, Cuda.properties(&card))
+        })
+    }
+
+    /// `KernelGroup::of_any_generation` relies on it: burn's fusers ask for the bindings, and the types of floats of a device
+    /// are set once.
+    #[test]
+    fn every_generation_has_the_same_bindings_and_types_of_floats() {
+        let relied_on = |properties: &DeviceProperties| {
+            let kinds = [
+                FloatKind::F16,
+                FloatKind::BF16,
+                FloatKind::F32,
+                FloatKind::F64,
+            ];
+            let usage = kinds.map(|kind| properties.type_usage(ElemType::Float(kind)));
+            (
+                properties.hardware.max_bindings,
+                properties.memory.alignment,
+                usage,
+            )
+        };
+        let all: Vec<_> = generations()
+            .map(|(_, properties)| relied_on(&properties))
+            .collect();
+        assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    }
+
+    /// `restrict_common` of `cubecl-llvm` 0.11.3 removes them on every card.
+    #[test]
+    fn no_card_has_atomics_of_vectors_or_of_bf16() {
+        let bf16 = ElemType::Float(FloatKind::BF16);
+        for (compute_capability, properties) in generations() {
+            let atomics = properties.features.types.atomic;
             assert!(!atomics.is_empty());
             for ty in atomics.keys() {
                 assert_eq!(ty.vector_size(), 1, "{compute_capability}: {ty:?}");

@@ -1,7 +1,7 @@
-//! The cells of a row of a table for cards with the same kernels, in a process of their own.
+//! Cells of a row of a table, in a process of their own.
 //!
 //! burn and CubeCL keep what they learn about a device for as long as their process lives: with fused steps, some
-//! 50 MB for each row and each kind of card. A process that ends with its cells gives that back.
+//! 50 MB for each row. A process that ends with its cells gives that back.
 
 use std::process::ExitStatus;
 
