@@ -179,8 +179,8 @@ fn a_single_allocation_can_be_the_limit() {
     assert_eq!(found.batch, 8);
 }
 
-/// burn may have no kernel for a batch that is too large for the card anyway: for VGG-16 in mixed precision it has none for
-/// every batch that a V100 has no room for. The search goes on with fewer samples, unless it has none for them either.
+/// burn may have no kernel for a batch that is too large for the card anyway, as for VGG-16 in mixed precision on a V100. The
+/// search goes on with fewer samples, unless burn has no kernel for one sample either.
 #[test]
 fn a_batch_without_kernels_is_too_large() {
     let step = |most_with_kernels: u64| {
