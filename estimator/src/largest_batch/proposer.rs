@@ -19,7 +19,7 @@ use crate::{Bytes, Error};
 pub struct Proposer<'a, P> {
     /// `None` if the calls of the step change with the batch.
     predictor: Option<Predictor<'a, P>>,
-    line: Option<Line>,
+    lines: Option<Lines>,
     /// Whether two batches near the limit of a device did not make the same calls. Then those of another device hardly
     /// do, and are not run.
     neighbors_differ: AtomicBool,
@@ -42,7 +42,7 @@ impl<'a, P: Program> Proposer<'a, P> {
             neighbors_differ: scaling.is_none().into(),
             predictor: scaling
                 .map(|scaling| Predictor::new(program, scaling, device.without_limit())),
-            line: learned.line,
+            lines: learned.lines.clone(),
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a, P: Program> Proposer<'a, P> {
     pub fn without_knowledge() -> Self {
         Self {
             predictor: None,
-            line: None,
+            lines: None,
             neighbors_differ: true.into(),
         }
     }
@@ -62,9 +62,9 @@ impl<'a, P: Program> Proposer<'a, P> {
 
     /// A batch near the largest on a device like `spec`, without running the step; 0 if nothing is known.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
-        match (&self.predictor, &self.line) {
+        match (&self.predictor, &self.lines) {
             (Some(predictor), _) => predictor.guess(spec),
-            (None, Some(line)) => line.batch(spec),
+            (None, Some(lines)) => lines.batch(spec),
             (None, None) => 0,
         }
     }
@@ -158,7 +158,7 @@ pub(super) struct Learned {
     /// `None` if no two batches make the same calls.
     scaling: Option<Arc<Scaling>>,
     /// `None` if the program does not accept small batches.
-    line: Option<Line>,
+    lines: Option<Lines>,
 }
 
 /// The batch of the first recording. One sample is often special: a step may leave out buffers that grow with
@@ -178,8 +178,8 @@ impl Learned {
         let unlimited = device.without_limit();
         let sketch = |batch| program.sketch(batch, unlimited.clone());
         let (few, more) = (sketch(FEW)?, sketch(FEW + 1)?);
-        let line = Line::between(&few, &more);
-        let near = line.batch(device);
+        let lines = Lines::between(&few, &more);
+        let near = lines.batch(device);
         let scaling = match Scaling::between((FEW, few), (FEW + 1, &more), &unlimited) {
             Some(scaling) => Some(scaling),
             // With so few samples burn may choose other kernels than for a full card.
@@ -190,34 +190,50 @@ impl Learned {
         };
         Ok(Self {
             scaling: scaling.map(Arc::new),
-            line: Some(line),
+            lines: Some(lines),
         })
     }
 }
 
-/// The most bytes in use of a step, roughly: those with [`FEW`] samples, and as many more for each further sample.
+/// How many bytes a step has in use, roughly, at its peak and at the end of each phase. With few samples the peak alone may not
+/// grow with the batch: it may be that of the optimizer, or of a kernel that burn chooses for few samples.
+#[derive(Clone, Debug)]
+struct Lines(Vec<Line>);
+
+/// Bytes in use: those with [`FEW`] samples, and as many more for each further sample.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     least: Bytes,
     sample: u64,
 }
 
-impl Line {
-    /// The line through the recordings with [`FEW`] samples and with one more.
+impl Lines {
+    /// The lines through the recordings with [`FEW`] samples and with one more.
     fn between(few: &Recording, more: &Recording) -> Self {
-        let [least, next] = [few, more].map(|recording| Timeline::of(recording).most());
-        Self {
+        let [few, more] = [few, more].map(|recording| {
+            let timeline = Timeline::of(recording);
+            let phases = timeline.phases(recording).into_iter();
+            let ends = phases.map(|phase| phase.live_bytes);
+            std::iter::once(timeline.most())
+                .chain(ends)
+                .collect::<Vec<_>>()
+        });
+        let lines = few.into_iter().zip(more).map(|(least, next)| Line {
             least,
             sample: next.0.saturating_sub(least.0).max(1),
-        }
+        });
+        Self(lines.collect())
     }
 
     /// A batch somewhat below the largest on a device like `spec`: 1/32 of it is left to the pools. Chosen: a proposal
     /// changes no answer.
     fn batch(&self, spec: &DeviceSpec) -> u64 {
         let room = spec.available().unwrap_or_default();
-        let room = room.saturating_sub(self.least);
-        let most = (FEW + room.0 / self.sample).min(MAX_BATCH);
+        let batches = self.0.iter().map(|line| {
+            let room = room.saturating_sub(line.least);
+            FEW + room.0 / line.sample
+        });
+        let most = batches.min().unwrap_or(FEW).min(MAX_BATCH);
         most - most / 32
     }
 }
