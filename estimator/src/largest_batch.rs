@@ -5,11 +5,9 @@ mod confirmed;
 mod devices;
 mod predictor;
 mod proposer;
+mod remembering;
 mod scaling;
 mod search;
-
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
@@ -18,15 +16,15 @@ use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
 use crate::parallel::join;
-use crate::queue_lag::refused_with_lag;
 use crate::races::{fits_without_overwriting, may_run_out};
-use crate::record::{Recording, Refusal};
+use crate::record::Refusal;
 use crate::run::Run;
 use crate::simulated::Simulated;
 use crate::{Error, OutOfMemory};
 pub use confirmed::ConfirmedCalls;
 pub use devices::{BatchObserver, CellResult, Method, largest_fits};
 pub use proposer::Proposer;
+use remembering::Remembering;
 pub use scaling::Scaling;
 use search::{MAX_BATCH, gallop};
 
@@ -153,10 +151,7 @@ fn largest_batch_with_run<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<(LargestBatch, Option<Simulated>), Error> {
-    let program = Remembering {
-        continued: true,
-        ..Remembering::new(program)
-    };
+    let program = Remembering::new(program).with_continued();
     let fit = fit(&program, proposer, spec)?;
     let next = program.on_unlimited(fit.next, spec)?;
     // An estimate is a matter of replays, so the step can run meanwhile.
@@ -338,129 +333,4 @@ fn runs_at_all(program: &impl Program, spec: &DeviceSpec) -> Result<(), Error> {
         program.sketch(fewest, spec.without_limit())?;
     }
     Ok(())
-}
-
-/// A program whose latest runs are remembered: the search needs some of them twice.
-struct Remembering<'a, P> {
-    program: &'a P,
-    latest: Mutex<VecDeque<(u64, Arc<Simulated>)>>,
-    /// What each device refused of each batch, or why the step failed there.
-    refused: Mutex<Vec<(u64, DeviceSpec, Result<Option<OutOfMemory>, Error>)>>,
-    /// Whether what a run [went on](Simulated::continued) to do is remembered too, which takes as much memory again.
-    continued: bool,
-}
-
-/// How many runs are remembered: those of two batches, with and without a limit.
-const REMEMBERED: usize = 4;
-
-impl<'a, P> Remembering<'a, P> {
-    fn new(program: &'a P) -> Self {
-        Self {
-            program,
-            latest: Mutex::default(),
-            refused: Mutex::default(),
-            continued: false,
-        }
-    }
-}
-
-impl<P: Program> Remembering<'_, P> {
-    /// The run with `batch` samples on a device like `spec` with unlimited memory: what the run on the device itself went
-    /// on to do, if that is remembered.
-    fn on_unlimited(&self, batch: u64, spec: &DeviceSpec) -> Result<Simulated, Error> {
-        let known = self.known(batch, spec);
-        match known.and_then(|run| run.without_limit()) {
-            Some(run) => Ok(run),
-            None => self.simulate_unlimited(batch, spec),
-        }
-    }
-
-    /// The run with `batch` samples on a device like `spec`, if it is remembered.
-    fn known(&self, batch: u64, spec: &DeviceSpec) -> Option<Arc<Simulated>> {
-        let latest = self.latest.lock().expect("nothing panics with it");
-        let mut latest = latest.iter();
-        let known = latest.find(|(of, run)| *of == batch && run.spec == *spec);
-        known.map(|(_, run)| run.clone())
-    }
-
-    /// As [`attempt`].
-    fn attempt(
-        &self,
-        batch: u64,
-        spec: &DeviceSpec,
-    ) -> Result<(Simulated, Option<OutOfMemory>), Error> {
-        if let Some(refused) = self.known_refused(batch, spec) {
-            let refused = refused?;
-            return Ok((self.simulate(batch, spec.clone())?, refused));
-        }
-        let (run, refused) = attempt(self, batch, spec)?;
-        self.note_refused(batch, spec, Ok(refused.clone()));
-        Ok((run, refused))
-    }
-
-    fn known_refused(
-        &self,
-        batch: u64,
-        spec: &DeviceSpec,
-    ) -> Option<Result<Option<OutOfMemory>, Error>> {
-        let refused = self.refused.lock().expect("nothing panics with it");
-        let known = refused
-            .iter()
-            .find(|(of, on, _)| *of == batch && on == spec);
-        known.map(|(.., refused)| refused.clone())
-    }
-
-    fn note_refused(
-        &self,
-        batch: u64,
-        spec: &DeviceSpec,
-        refused: Result<Option<OutOfMemory>, Error>,
-    ) {
-        let mut all = self.refused.lock().expect("nothing panics with it");
-        all.push((batch, spec.clone(), refused));
-    }
-}
-
-impl<P: Program> Program for Remembering<'_, P> {
-    fn simulate(&self, batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-        if let Some(known) = self.known(batch, &spec) {
-            return Ok(known.as_ref().clone());
-        }
-        if let Some(Err(error)) = self.known_refused(batch, &spec) {
-            return Err(error);
-        }
-        let run = self.program.simulate(batch, spec.clone());
-        if let Err(error @ Error::NoKernel(_)) = &run {
-            self.note_refused(batch, &spec, Err(error.clone()));
-        }
-        let mut simulated = run?;
-        simulated.continued = simulated.continued.filter(|_| self.continued);
-        let mut latest = self.latest.lock().expect("nothing panics with it");
-        latest.truncate(REMEMBERED - 1);
-        latest.push_front((batch, Arc::new(simulated.clone())));
-        Ok(simulated)
-    }
-
-    fn sketch(&self, batch: u64, spec: DeviceSpec) -> Result<Recording, Error> {
-        self.program.sketch(batch, spec)
-    }
-
-    fn accepts(&self, batch: u64) -> bool {
-        self.program.accepts(batch)
-    }
-}
-
-/// Runs `program` with `batch` samples on a device like `spec`. Also returns the allocation that the device refused,
-/// without queue lag or with one of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED).
-fn attempt(
-    program: &impl Program,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<(Simulated, Option<OutOfMemory>), Error> {
-    let run = program.simulate(batch, spec.clone())?;
-    let refused = match run.outcome() {
-        Ok(()) => refused_with_lag(program, batch, &run)?,
-        Err(refused) => Some(refused),
-    };
-    Ok((run, refused))
 }
