@@ -1,8 +1,8 @@
 //! The names by which burn's tuners know a card, and CubeCL the throughput that it measured.
 //!
 //! Both keep their results by the card's name for as long as the process lives. A card takes a new name when
-//! burn is to tune another program on it, or when another candidate is to be the fastest. With an earlier
-//! name, the results of that time are known again.
+//! burn is to tune another program on it, when another candidate is to be the fastest, or when it becomes a card with other
+//! kernels. With an earlier name, the results of that time are known again.
 
 use std::sync::{Mutex, PoisonError};
 
