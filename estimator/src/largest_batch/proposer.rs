@@ -19,7 +19,7 @@ use crate::{Bytes, Error};
 pub struct Proposer<'a, P> {
     /// `None` if the calls of the step change with the batch.
     predictor: Option<Predictor<'a, P>>,
-    lines: Option<Lines>,
+    line: Option<Line>,
     /// Whether two batches near the limit of a device did not make the same calls. Then those of another device hardly
     /// do, and are not run.
     neighbors_differ: AtomicBool,
@@ -42,7 +42,7 @@ impl<'a, P: Program> Proposer<'a, P> {
             neighbors_differ: scaling.is_none().into(),
             predictor: scaling
                 .map(|scaling| Predictor::new(program, scaling, device.without_limit())),
-            lines: learned.lines.clone(),
+            line: learned.line,
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a, P: Program> Proposer<'a, P> {
     pub fn without_knowledge() -> Self {
         Self {
             predictor: None,
-            lines: None,
+            line: None,
             neighbors_differ: true.into(),
         }
     }
@@ -62,9 +62,9 @@ impl<'a, P: Program> Proposer<'a, P> {
 
     /// A batch near the largest on a device like `spec`, without running the step; 0 if nothing is known.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
-        match (&self.predictor, &self.lines) {
+        match (&self.predictor, &self.line) {
             (Some(predictor), _) => predictor.guess(spec),
-            (None, Some(lines)) => lines.batch(spec),
+            (None, Some(line)) => line.batch(spec),
             (None, None) => 0,
         }
     }
@@ -158,7 +158,7 @@ pub(super) struct Learned {
     /// `None` if no two batches make the same calls.
     scaling: Option<Arc<Scaling>>,
     /// `None` if the program does not accept small batches.
-    lines: Option<Lines>,
+    line: Option<Line>,
 }
 
 /// The batch of the first recording. One sample is often special: a step may leave out buffers that grow with
@@ -178,62 +178,68 @@ impl Learned {
         let unlimited = device.without_limit();
         let sketch = |batch| program.sketch(batch, unlimited.clone());
         let (few, more) = (sketch(FEW)?, sketch(FEW + 1)?);
-        let lines = Lines::between(&few, &more);
-        let near = lines.batch(device);
+        let mut line = Line::of_peaks(&few, &more);
+        let by_phases = Line::of_phases(&few, &more, device).unwrap_or(line);
+        let near = |line: Line| match line.batch(device) {
+            near if near > FEW + 1 => Error::if_kernels(Scaling::near(program, near, &unlimited)),
+            _ => Ok(Some(None)),
+        };
         let scaling = match Scaling::between((FEW, few), (FEW + 1, &more), &unlimited) {
             Some(scaling) => Some(scaling),
             // With so few samples burn may choose other kernels than for a full card.
-            None if near > FEW + 1 => {
-                Error::if_kernels(Scaling::near(program, near, &unlimited))?.flatten()
-            }
-            None => None,
+            None => match near(line)? {
+                Some(scaling) => scaling,
+                // burn has none for so many: with few samples, the peak may hardly grow with the batch.
+                None => {
+                    line = by_phases;
+                    near(line)?.flatten()
+                }
+            },
         };
         Ok(Self {
             scaling: scaling.map(Arc::new),
-            lines: Some(lines),
+            line: Some(line),
         })
     }
 }
 
-/// How many bytes a step has in use, roughly, at its peak and at the end of each phase. With few samples the peak alone may not
-/// grow with the batch: it may be that of the optimizer, or of a kernel that burn chooses for few samples.
-#[derive(Clone, Debug)]
-struct Lines(Vec<Line>);
-
-/// Bytes in use: those with [`FEW`] samples, and as many more for each further sample.
+/// Bytes that a step has in use, roughly: those with [`FEW`] samples, and as many more for each further sample.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     least: Bytes,
     sample: u64,
 }
 
-impl Lines {
-    /// The lines through the recordings with [`FEW`] samples and with one more.
-    fn between(few: &Recording, more: &Recording) -> Self {
-        let [few, more] = [few, more].map(|recording| {
-            let timeline = Timeline::of(recording);
-            let phases = timeline.phases(recording).into_iter();
-            let ends = phases.map(|phase| phase.live_bytes);
-            std::iter::once(timeline.most())
-                .chain(ends)
-                .collect::<Vec<_>>()
-        });
-        let lines = few.into_iter().zip(more).map(|(least, next)| Line {
+impl Line {
+    /// The line through the bytes in use with [`FEW`] samples and with one more.
+    fn between(least: Bytes, next: Bytes) -> Self {
+        Self {
             least,
             sample: next.0.saturating_sub(least.0).max(1),
-        });
-        Self(lines.collect())
+        }
+    }
+
+    /// The line of the peaks of the recordings with [`FEW`] samples and with one more.
+    fn of_peaks(few: &Recording, more: &Recording) -> Self {
+        let [least, next] = [few, more].map(|recording| Timeline::of(recording).most());
+        Self::between(least, next)
+    }
+
+    /// Of the lines of the bytes that are in use at the end of a phase, the one by which the fewest samples fit on a device
+    /// like `spec`.
+    fn of_phases(few: &Recording, more: &Recording, spec: &DeviceSpec) -> Option<Self> {
+        let [few, more] = [few, more].map(|recording| Timeline::of(recording).phases(recording));
+        let phases = few.iter().zip(&more);
+        let lines = phases.map(|(few, more)| Self::between(few.live_bytes, more.live_bytes));
+        lines.min_by_key(|line| line.batch(spec))
     }
 
     /// A batch somewhat below the largest on a device like `spec`: 1/32 of it is left to the pools. Chosen: a proposal
     /// changes no answer.
     fn batch(&self, spec: &DeviceSpec) -> u64 {
         let room = spec.available().unwrap_or_default();
-        let batches = self.0.iter().map(|line| {
-            let room = room.saturating_sub(line.least);
-            FEW + room.0 / line.sample
-        });
-        let most = batches.min().unwrap_or(FEW).min(MAX_BATCH);
+        let room = room.saturating_sub(self.least);
+        let most = (FEW + room.0 / self.sample).min(MAX_BATCH);
         most - most / 32
     }
 }
