@@ -17,8 +17,8 @@ pub use layers::LayerOf;
 pub use lifetimes::{Lifetime, Lifetimes};
 pub use timeline::{PeakPosition, PhaseMemory, Timeline};
 
-use crate::card::QueueLag;
 use crate::record::{Failure, LayerId, Recording};
+use crate::run_kind::RunKind;
 use crate::{Bytes, OutOfMemory, Phase};
 
 /// Everything that the estimator computes from a recording.
@@ -103,12 +103,12 @@ impl Analysis {
         }
     }
 
-    /// Describes the allocation of `failure`, which is the failure of `recording`, a run with `queue_lag`.
+    /// Describes the allocation of `failure`, which is the failure of `recording`, a run of the kind `run`.
     pub(crate) fn out_of_memory(
         &self,
         recording: &Recording,
         failure: &Failure,
-        queue_lag: QueueLag,
+        run: RunKind,
     ) -> OutOfMemory {
         let life = self.lifetimes.get(failure.buffer);
         let mark = recording.marks_before(life.born);
@@ -126,7 +126,7 @@ impl Analysis {
                 .map_or(Phase::Init, |mark| mark.phase),
             layer: active_op.layer,
             kernel: active_op.kernel,
-            queue_lag,
+            run,
         }
     }
 
@@ -227,10 +227,52 @@ pub(crate) fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
     }
 }
 
+/// The indices of `phases` that belong to each step. A step begins with the first batch after an update; if there is no
+/// phase of a batch at all, right after an update. So a step has several batches if it accumulates their gradients, and
+/// several updates if it trains several networks.
+pub(crate) fn steps(phases: &[Phase]) -> Vec<Range<usize>> {
+    let has_batches = phases.contains(&Phase::Data);
+    let mut steps: Vec<Range<usize>> = Vec::new();
+    // Whether the step has had an update, so that the next batch is of another step.
+    let mut updated = true;
+    for (index, phase) in phases.iter().enumerate() {
+        if *phase == Phase::Init {
+            continue;
+        }
+        if updated && (*phase == Phase::Data || !has_batches) {
+            steps.push(index..index);
+            updated = false;
+        }
+        if let Some(step) = steps.last_mut() {
+            step.end = index + 1;
+        }
+        updated |= *phase == Phase::Optimizer;
+    }
+    steps
+}
+
 #[cfg(test)]
 mod tests {
-    use super::last_step;
+    use super::{last_step, steps};
     use crate::Phase::{Backward, Data, Forward, Init, Optimizer};
+
+    #[test]
+    fn a_step_has_all_its_batches_and_all_its_updates() {
+        let accumulated = [Data, Forward, Backward, Data, Forward, Backward, Optimizer];
+        let phases = [&[Init][..], &accumulated, &accumulated].concat();
+        assert_eq!(steps(&phases), [1..8, 8..15]);
+        let adversarial = [Data, Forward, Backward, Optimizer, Backward, Optimizer];
+        let phases = [&[Init][..], &adversarial, &adversarial].concat();
+        assert_eq!(steps(&phases), [1..7, 7..13]);
+    }
+
+    #[test]
+    fn without_batches_a_step_ends_with_its_update() {
+        let step = [Forward, Backward, Optimizer];
+        let phases = [&[Init][..], &step, &step, &[Forward]].concat();
+        assert_eq!(steps(&phases), [1..4, 4..7, 7..8]);
+        assert!(steps(&[Init]).is_empty() && steps(&[]).is_empty());
+    }
 
     /// Two steps of two networks, with one batch for both.
     #[test]

@@ -3,34 +3,18 @@
 use burn::tensor::FloatDType;
 
 use crate::analysis::Breakdown;
-use crate::card::{DeviceSpec, QueueLag};
+use crate::card::DeviceSpec;
 use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
 use crate::parallel::parallel_map;
-use crate::queue_lag::Lagged;
-use crate::replay::replay;
 use crate::run::Run;
-use crate::simulated::Simulated;
-use crate::verdict::is_close;
+use crate::step_runs::StepRuns;
+use crate::verdict::Verdict;
 use crate::{Bytes, Error};
-
-/// What the search found out about a device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeviceFit {
-    /// The least memory with which the step completes on such a device. If the device has no room even for what kernels do
-    /// not change, this is the figure of a larger device of its kernel group.
-    pub required_bytes: Bytes,
-    /// Whether the step fits on the device.
-    pub fits: bool,
-    /// Whether it also fits with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED); `None` if there is enough
-    /// memory to spare, or if the step does not fit without lag.
-    pub lag_fits: Option<bool>,
-}
 
 /// Finds out whether `step` fits on each of `devices`, in their order. The step creates floats of the type
 /// `precision`. It runs once for all devices on which burn chooses the same kernels, and its calls are then replayed in
-/// the memory of each. (On a device whose kernels are not tuned before, burn could choose others if the device were fuller
-/// than the one of the run.)
+/// the memory of each.
 ///
 /// # Errors
 ///
@@ -55,14 +39,14 @@ pub struct DeviceFit {
 ///     run.end(Phase::Forward);
 ///     drop(output);
 /// });
-/// let fits: Vec<bool> = found.into_iter().map(|fit| fit.unwrap().fits).collect();
+/// let fits: Vec<bool> = found.into_iter().map(|verdict| verdict.unwrap().fits()).collect();
 /// assert_eq!(fits, [false, true]);
 /// ```
 pub fn find_devices(
     devices: &[DeviceSpec],
     precision: FloatDType,
     step: impl Fn(&mut Run) + Sync,
-) -> Vec<Result<DeviceFit, Error>> {
+) -> Vec<Result<Verdict, Error>> {
     let job = TrainingJob::new(precision, |_, run: &mut Run| step(run));
     search_devices(&job, 1, devices)
 }
@@ -76,19 +60,29 @@ pub fn search_devices(
     program: &impl Program,
     batch: u64,
     devices: &[DeviceSpec],
-) -> Vec<Result<DeviceFit, Error>> {
+) -> Vec<Result<Verdict, Error>> {
     // The devices with the most memory first: their runs tell that the step is far too large for others.
     let mut indices: Vec<_> = (0..devices.len()).collect();
     let room = |index: &usize| devices[*index].available().unwrap_or(Bytes(u64::MAX));
     indices.sort_by_key(|index| std::cmp::Reverse(room(index)));
     let groups = group_by_kernels(indices, |index| devices[*index].clone());
-    let found = parallel_map(&groups, |group| {
+    let mut searches = parallel_map(&groups, |group| {
         let mut search = GroupSearch {
             program,
             batch,
             runs: Vec::new(),
             cannot_run: None,
         };
+        search.run_on(&devices[group[0]]);
+        search
+    });
+    for index in 1..searches.len() {
+        let (before, search) = searches.split_at_mut(index);
+        let known = before.iter().flat_map(|search| &search.runs);
+        search[0].share_with(known);
+    }
+    let groups_and_searches = groups.iter().zip(searches).collect::<Vec<_>>();
+    let found = parallel_map(groups_and_searches, |(group, mut search)| {
         let fits = group.iter().map(|index| search.fit(&devices[*index]));
         fits.collect::<Vec<_>>()
     });
@@ -102,38 +96,75 @@ pub fn search_devices(
 struct GroupSearch<'a, P> {
     program: &'a P,
     batch: u64,
-    runs: Vec<UnlimitedRun>,
+    runs: Vec<Runs<'a, P>>,
     /// Why the step runs on none of the devices.
     cannot_run: Option<Error>,
 }
 
-impl<P: Program> GroupSearch<'_, P> {
+/// The runs of a step on some device.
+struct Runs<'a, P> {
+    runs: StepRuns<'a, P>,
+    /// Bytes that are in use at once with any kernels.
+    certain: Bytes,
+}
+
+impl<'a, P: Program> GroupSearch<'a, P> {
     /// Finds out whether the step fits on `device`.
-    fn fit(&mut self, device: &DeviceSpec) -> Result<DeviceFit, Error> {
-        if let Some(run) = self.runs.iter().find(|run| run.holds_for(device)) {
-            return Ok(run.fit(device));
+    fn fit(&mut self, device: &DeviceSpec) -> Result<Verdict, Error> {
+        if let Some(known) = self.runs.iter().find(|known| known.runs.hold_for(device)) {
+            return known.runs.brief_verdict(device);
         }
         let mut runs = self.runs.iter();
-        if let Some(run) = runs.find(|run| run.is_far_too_large_for(device)) {
-            return Ok(run.refused());
+        let room = device.available();
+        if let Some(known) = runs.find(|known| room.is_some_and(|room| room < known.certain)) {
+            // With any kernels the step is far too large.
+            return known.runs.brief_verdict(device);
         }
         if let Some(error) = &self.cannot_run {
             return Err(error.clone());
         }
-        match UnlimitedRun::of(self.program, self.batch, device) {
-            Ok(run) => {
-                let fit = run.fit(device);
-                self.runs.push(run);
-                Ok(fit)
+        match self.run_on(device) {
+            None => self.runs[self.runs.len() - 1].runs.brief_verdict(device),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Adds the runs on `device`, or returns why there are none.
+    fn run_on(&mut self, device: &DeviceSpec) -> Option<Error> {
+        match Runs::of(self.program, self.batch, device) {
+            Ok(mut new) => {
+                let mut known = self.runs.iter();
+                known.find(|known| new.runs.share_with(&known.runs));
+                self.runs.push(new);
+                None
             }
             Err(error) => {
                 // On a device with other memory burn's tuner can try other kernels, and settle.
                 if !matches!(error, Error::OutOfMemory(_) | Error::NeverTuned) {
                     self.cannot_run = Some(error.clone());
                 }
-                Err(error)
+                Some(error)
             }
         }
+    }
+
+    /// Shares the runs besides the shown one with those of `known` that make the same calls.
+    fn share_with<'b>(&mut self, known: impl Iterator<Item = &'b Runs<'a, P>> + Clone)
+    where
+        'a: 'b,
+        P: 'b,
+    {
+        for runs in &mut self.runs {
+            known.clone().find(|known| runs.runs.share_with(&known.runs));
+        }
+    }
+}
+
+impl<'a, P: Program> Runs<'a, P> {
+    fn of(program: &'a P, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
+        let runs = StepRuns::of(program, batch, device)?;
+        let certain = certain(&runs.at_peak()?);
+        Ok(Self { runs, certain })
     }
 }
 
@@ -148,70 +179,13 @@ fn certain(at_peak: &Breakdown) -> Bytes {
         + at_peak.activations / 2
 }
 
-/// The run of a step on a device without its limit, which tells whether the step fits on devices with the same kernels.
-struct UnlimitedRun {
-    simulated: Simulated,
-    lagged: Lagged,
-    required_bytes: Bytes,
-    /// Bytes that are in use at once with any kernels.
-    certain_bytes: Bytes,
-}
-
-impl UnlimitedRun {
-    fn of(program: &impl Program, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
-        let mut simulated = program.simulate_unlimited(batch, device)?;
-        let estimate = simulated.estimate()?;
-        // The run stands for one on the device.
-        simulated.trials.limit = device.largest_trial();
-        Ok(Self {
-            required_bytes: estimate.peak.required_bytes,
-            certain_bytes: certain(&estimate.at_peak),
-            simulated,
-            lagged: Lagged::default(),
-        })
-    }
-
-    /// Whether burn's tuner would choose the same kernels on `device`.
-    fn holds_for(&self, device: &DeviceSpec) -> bool {
-        self.simulated.chooses_as_on(device)
-    }
-
-    /// Whether `device` has no room for the step with any kernels.
-    fn is_far_too_large_for(&self, device: &DeviceSpec) -> bool {
-        let room = device.available();
-        room.is_some_and(|room| room < self.certain_bytes)
-    }
-
-    /// What is found out about a device for which the step is far too large.
-    fn refused(&self) -> DeviceFit {
-        DeviceFit {
-            required_bytes: self.required_bytes,
-            fits: false,
-            lag_fits: None,
-        }
-    }
-
-    fn fit(&self, device: &DeviceSpec) -> DeviceFit {
-        let completes = |lag| {
-            let recording = self.lagged.of(&self.simulated.recording, lag);
-            replay(device, recording, |id| recording.buffer(id).bytes).completed()
-        };
-        let fits = completes(QueueLag::None);
-        let is_close = fits && is_close(device, self.required_bytes);
-        DeviceFit {
-            required_bytes: self.required_bytes,
-            fits,
-            lag_fits: is_close.then(|| QueueLag::REQUIRED.iter().copied().all(completes)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::Runtime;
+    use crate::run_kind::RunKind;
     use crate::record::Recording;
     use crate::simulated::TrialSizes;
 
@@ -224,7 +198,9 @@ mod tests {
 
     impl Program for Failing {
         fn simulate(&self, _batch: u64, spec: DeviceSpec) -> Result<Simulated, Error> {
-            self.runs.fetch_add(1, Ordering::Relaxed);
+            if RunKind::on(&spec).is_usual() {
+                self.runs.fetch_add(1, Ordering::Relaxed);
+            }
             let limit = spec.largest_trial();
             // A quarter of the card.
             if limit == Bytes::gib(4) {

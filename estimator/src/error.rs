@@ -7,8 +7,8 @@ use simulated_card::upstream;
 
 use crate::Bytes;
 use crate::Phase;
-use crate::QueueLag;
 use crate::record::Refusal;
+use crate::run_kind::RunKind;
 
 /// Why there is no estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
@@ -76,9 +76,8 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
 /// The allocation that a card refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error(
-    "an allocation of {bytes} in the {phase} phase{} does not fit{}{}",
+    "an allocation of {bytes} in the {phase} phase{} does not fit{run}{}",
     layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default(),
-    if self.only_with_lag() { " where the device's thread is behind the program" } else { "" },
     if let Refusal::TooLarge { .. } = refusal { ", it is too large for one" } else { "" }
 )]
 pub struct OutOfMemory {
@@ -94,14 +93,6 @@ pub struct OutOfMemory {
     pub layer: Option<String>,
     /// The kernel that was to write it, if known.
     pub kernel: Option<String>,
-    /// How far the device's thread was behind the program.
-    pub queue_lag: QueueLag,
-}
-
-impl OutOfMemory {
-    /// Whether the card refused it in a run with queue lag. Runs without lag come first wherever this crate looks for
-    /// what fits, so the step fits where the device's thread keeps up with the program.
-    pub fn only_with_lag(&self) -> bool {
-        self.queue_lag != QueueLag::None
-    }
+    /// The run in which the card refused it.
+    pub run: RunKind,
 }

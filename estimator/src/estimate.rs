@@ -4,12 +4,16 @@ use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
 
 use crate::Phase;
-use crate::analysis::{Analysis, Breakdown, LayerMemory, PhaseMemory, last_step};
+use crate::analysis::{
+    Analysis, Breakdown, LayerMemory, PeakPosition, PhaseMemory, last_step, steps,
+};
 use crate::card::DeviceSpec;
-use crate::job::{Program, TrainingJob};
-use crate::required::required;
+use crate::job::TrainingJob;
+use crate::record::Recording;
 use crate::run::Run;
+use crate::run_kind::RunKind;
 use crate::simulated::{FirstRun, Parameters, Simulated};
+use crate::step_runs::StepRuns;
 use crate::{Bytes, Error, OutOfMemory};
 
 /// The moment with the most bytes in use, and the memory that a card needs for it.
@@ -18,13 +22,16 @@ use crate::{Bytes, Error, OutOfMemory};
 pub struct Peak {
     /// Bytes in use. No card with less memory can run the step.
     pub live_bytes: Bytes,
-    /// The most bytes that the pools reserved on the card.
+    /// The most bytes that the pools reserve in this run on a card with unlimited memory.
     pub reserved_bytes: Bytes,
-    /// The least memory, in whole MiB, with which the step completes. It can be less than the reserved bytes:
-    /// on a nearly full card the pools give pages back before they fail.
+    /// The least memory, in whole MiB, with which the step completes. It can be less than the reserved bytes, since on a
+    /// nearly full card the pools give pages back before they fail; and more, since other runs of the step may need more
+    /// than the one whose peak this is.
     pub required_bytes: Bytes,
     /// The phase in which the peak occurs.
     pub phase: Phase,
+    /// The optimizer step in which it occurs, counted from 1; 0 if it is before the first.
+    pub step: usize,
     /// The layer that is active at the peak.
     pub layer: Option<String>,
     /// The kernel for which the last buffer was allocated.
@@ -40,7 +47,7 @@ pub struct Estimate {
     pub peak: Peak,
     /// Bytes in use at the peak, by category; they add up to [`Peak::live_bytes`].
     pub at_peak: Breakdown,
-    /// The phases of the last step.
+    /// The phases of the step with the peak; those of the last step if the peak is before the first.
     pub phases: Vec<PhaseMemory>,
     /// The layers, in the order in which they are first used.
     pub layers: Vec<LayerMemory>,
@@ -56,36 +63,52 @@ impl Simulated {
     /// [`OutOfMemory`]: the program did not complete on the card; see [`Simulated::outcome`].
     pub fn estimate(&self) -> Result<Estimate, OutOfMemory> {
         self.outcome()?;
+        Ok(self.estimate_that_requires(self.required()))
+    }
+
+    /// The estimate of a program that requires so much memory.
+    pub(crate) fn estimate_that_requires(&self, required_bytes: Bytes) -> Estimate {
         let recording = &self.recording;
         let analysis = Analysis::of(recording);
         let peak = analysis.timeline.peak(recording);
         let position = peak.map_or(0, |peak| peak.position);
-        let at_peak = match peak {
-            Some(_) => analysis.breakdown(recording, position),
-            None => Breakdown::default(),
-        };
+        let at_peak = at_peak(&analysis, recording, peak);
         let active_op = analysis.active_op(recording, position);
-        let mut phases = analysis.timeline.phases(recording);
-        let step = last_step(phases.iter().map(|phase| phase.phase));
-        let phases = phases.drain(step).collect();
-        let live = peak.map_or(Bytes::ZERO, |peak| peak.live);
-        Ok(Estimate {
+        let phases = analysis.timeline.phases(recording);
+        let names: Vec<_> = phases.iter().map(|phase| phase.phase).collect();
+        let steps = steps(&names);
+        let step = steps
+            .iter()
+            .position(|step| peak.is_some_and(|peak| step.contains(&peak.mark)));
+        let shown = match step {
+            Some(step) => steps[step].clone(),
+            None => last_step(names.iter().copied()),
+        };
+        Estimate {
             parameters: self.parameters,
             peak: Peak {
-                live_bytes: live,
+                live_bytes: peak.map_or(Bytes::ZERO, |peak| peak.live),
                 reserved_bytes: self.reserved,
-                required_bytes: required(self, live),
+                required_bytes,
                 phase: peak
                     .and_then(|peak| recording.marks.get(peak.mark))
                     .map_or(Phase::Init, |mark| mark.phase),
+                step: step.map_or(0, |step| step + 1),
                 layer: active_op.layer,
                 kernel: active_op.kernel,
             },
             at_peak,
-            phases,
+            phases: phases[shown].to_vec(),
             layers: analysis.layers(recording),
-            first_run: self.first_run,
-        })
+            first_run: self.first_run.as_deref().map(FirstRun::of),
+        }
+    }
+
+    /// What is in use at the peak.
+    pub(crate) fn at_peak(&self) -> Breakdown {
+        let analysis = Analysis::of(&self.recording);
+        let peak = analysis.timeline.peak(&self.recording);
+        at_peak(&analysis, &self.recording, peak)
     }
 
     /// Whether the program completed on the card.
@@ -98,11 +121,17 @@ impl Simulated {
             None => Ok(()),
             Some(failure) => {
                 let analysis = Analysis::of(&self.recording);
-                let lag = self.spec.simulation.queue_lag;
-                Err(analysis.out_of_memory(&self.recording, failure, lag))
+                let run = RunKind::on(&self.spec);
+                Err(analysis.out_of_memory(&self.recording, failure, run))
             }
         }
     }
+}
+
+/// What is in use at the `peak` of `recording`.
+fn at_peak(analysis: &Analysis, recording: &Recording, peak: Option<PeakPosition>) -> Breakdown {
+    let peak = peak.map(|peak| analysis.breakdown(recording, peak.position));
+    peak.unwrap_or_default()
 }
 
 /// Runs `program` on a card like `device` with unlimited memory and computes how much memory it takes, when,
@@ -140,5 +169,5 @@ pub fn estimate(
     program: impl Fn(&mut Run) + Sync,
 ) -> Result<Estimate, Error> {
     let job = TrainingJob::new(precision, |_, run: &mut Run| program(run));
-    Ok(job.simulate_unlimited(1, device)?.estimate()?)
+    StepRuns::of(&job, 1, device)?.estimate()
 }

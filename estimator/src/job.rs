@@ -2,7 +2,7 @@
 
 use burn::tensor::FloatDType;
 
-use crate::Error;
+use crate::{Error, Tuning};
 use crate::card::DeviceSpec;
 use crate::record::Recording;
 use crate::run::Run;
@@ -48,6 +48,12 @@ pub trait Program: Sync {
     fn accepts(&self, batch: u64) -> bool {
         batch > 0
     }
+
+    /// The only runs that have to complete for the step to fit: the first, in which burn tunes its kernels, or those after it;
+    /// `None` if all have to.
+    fn only(&self) -> Option<Tuning> {
+        None
+    }
 }
 
 type Step<'a> = dyn Fn(u64, &mut Run) + Sync + 'a;
@@ -58,6 +64,7 @@ type AcceptsBatch<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 pub struct TrainingJob<'a> {
     step: Box<Step<'a>>,
     accepts: Box<AcceptsBatch<'a>>,
+    only: Option<Tuning>,
     devices: TunedDevices,
 }
 
@@ -68,6 +75,7 @@ impl<'a> TrainingJob<'a> {
         Self {
             step: Box::new(step),
             accepts: Box::new(|_| true),
+            only: None,
             devices: TunedDevices::new(precision),
         }
     }
@@ -75,6 +83,12 @@ impl<'a> TrainingJob<'a> {
     /// Restricts the job to the numbers of samples that `accepts` returns true for.
     pub fn accepting(mut self, accepts: impl Fn(u64) -> bool + Sync + 'a) -> Self {
         self.accepts = Box::new(accepts);
+        self
+    }
+
+    /// Asks only whether the first run fits, or those after it: see [`Program::only`].
+    pub fn only(mut self, tuning: Option<Tuning>) -> Self {
+        self.only = tuning;
         self
     }
 
@@ -98,5 +112,9 @@ impl Program for TrainingJob<'_> {
 
     fn accepts(&self, batch: u64) -> bool {
         batch > 0 && (self.accepts)(batch)
+    }
+
+    fn only(&self) -> Option<Tuning> {
+        self.only
     }
 }

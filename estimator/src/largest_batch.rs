@@ -1,13 +1,14 @@
 //! The largest batch that fits on a device.
 
 mod agreement;
-mod confirmed;
 mod devices;
+mod gallop;
 mod predictor;
 mod proposer;
 mod remembering;
 mod scaling;
 mod search;
+mod validation;
 
 use burn::tensor::FloatDType;
 use serde::{Deserialize, Serialize};
@@ -15,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::{Program, TrainingJob};
-use crate::parallel::join;
-use crate::races::{fits_without_overwriting, may_run_out};
 use crate::record::Refusal;
+use crate::required::least_memory;
 use crate::run::Run;
+use crate::run_kind::Required;
 use crate::simulated::Simulated;
-use crate::{Error, OutOfMemory};
-pub use confirmed::ConfirmedCalls;
+use crate::step_runs::StepRuns;
+use crate::{Bytes, Error, OutOfMemory};
 pub use devices::{BatchObserver, CellResult, Method, largest_fits};
 pub use proposer::Proposer;
 use remembering::Remembering;
 pub use scaling::Scaling;
-use search::{MAX_BATCH, gallop};
+use search::Search;
 
 /// What prevents a larger batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub struct FirstRejected {
     pub refused: OutOfMemory,
 }
 
-/// The largest batch that fits on a card.
+/// The largest batch that fits on a card: see [`Verdict`](crate::Verdict).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LargestBatch {
     /// Number of samples in the batch; 0 if not even one fits.
@@ -62,16 +63,6 @@ pub struct LargestBatch {
     pub next: FirstRejected,
     /// What prevents a larger batch.
     pub limit: Limit,
-    /// The batch before `batch`, if it does not fit although `batch` does: with another batch the pools have pages of
-    /// another size. It was only run if a replay predicted that, so `None` does not prove that it fits.
-    pub smaller_refused: Option<u64>,
-    /// Whether `batch` also fits where burn overwrites no operand that the device's thread may be allocating
-    /// ([`InPlace::Never`](crate::InPlace::Never)). If not, a long training can run out of memory by chance;
-    /// [`largest_in_every_run`] finds a batch that does not. `None` if not even one sample fits, or if that run says
-    /// nothing, or if the batch was found by [replay](Method::Replay).
-    pub fits_without_overwriting: Option<bool>,
-    /// How the batch was found.
-    pub method: Method,
 }
 
 /// Finds the largest batch of `step` that fits on `device`, whose memory must be limited, and how much memory
@@ -115,8 +106,7 @@ pub fn max_batch(
 }
 
 /// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited, and
-/// how much memory it takes. The batch fits without queue lag and with each of
-/// [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED): on a full card the lag can decide.
+/// how much memory it takes.
 ///
 /// # Errors
 ///
@@ -126,116 +116,51 @@ pub fn largest_batch<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestBatch, Error> {
-    Ok(largest_batch_with_run(program, proposer, spec)?.0)
-}
-
-/// Like [`largest_batch`]. Also returns the calls of the step, with which the largest batch on other devices follows without
-/// a run; `None` if the step did not make the calls that were predicted from few samples.
-///
-/// # Errors
-///
-/// As for [`largest_batch`].
-pub fn largest_batch_with_calls<P: Program>(
-    program: &P,
-    proposer: &Proposer<P>,
-    spec: &DeviceSpec,
-) -> Result<(LargestBatch, Option<ConfirmedCalls>), Error> {
-    let (found, run) = largest_batch_with_run(program, proposer, spec)?;
-    let calls = run.and_then(|run| ConfirmedCalls::by(run, found.batch, proposer));
-    Ok((found, calls))
-}
-
-/// Like [`largest_batch`]. Also returns the run of the largest batch; `None` if not even one sample fits.
-fn largest_batch_with_run<P: Program>(
-    program: &P,
-    proposer: &Proposer<P>,
-    spec: &DeviceSpec,
-) -> Result<(LargestBatch, Option<Simulated>), Error> {
-    let program = Remembering::new(program).with_continued();
-    let fit = fit(&program, proposer, spec)?;
-    let next = program.on_unlimited(fit.next, spec)?;
-    // An estimate is a matter of replays, so the step can run meanwhile.
-    let estimates = || {
-        let at_max = fit.at_max.as_ref().map(Simulated::estimate).transpose()?;
-        Ok::<_, Error>((at_max, next.estimate()?))
+    let program = Remembering::new(program);
+    let search = Search::new(&program, proposer, spec);
+    let mut fit = search.find()?;
+    let shown = Required::runs(program.only())[0].on(spec);
+    let at_max = match std::mem::take(&mut fit.runs) {
+        runs if runs.is_empty() => None,
+        runs => {
+            let run = program.on_unlimited(fit.batch, &shown)?;
+            Some(StepRuns::with(&program, fit.batch, spec, run).estimate_with(&runs))
+        }
     };
-    let more_runs = || {
-        let smaller_refused = smaller_refused(&program, proposer, fit.batch, spec)?;
-        let fits_without_overwriting = match fit.batch {
-            0 => None,
-            batch => fits_without_overwriting(program.program, batch, spec),
-        };
-        Ok::<_, Error>((smaller_refused, fits_without_overwriting))
-    };
-    let (estimates, more_runs) = join(estimates, more_runs);
-    let (at_max, estimate) = estimates?;
-    let (smaller_refused, fits_without_overwriting) = more_runs?;
-    let found = LargestBatch {
+    let next = program.on_unlimited(fit.next, &shown)?;
+    let required = least_that_is_refused(&next, &fit, spec);
+    Ok(LargestBatch {
         batch: fit.batch,
         limit: fit.limit(),
         at_max,
         next: FirstRejected {
             batch: fit.next,
-            estimate,
+            estimate: next.estimate_that_requires(required),
             refused: fit.refused,
         },
-        smaller_refused,
-        fits_without_overwriting,
-        method: Method::Simulation,
-    };
-    Ok((found, fit.at_max))
+    })
 }
 
-/// The batch before `batch`, if a device like `spec` refuses it, as [`LargestBatch::smaller_refused`].
-fn smaller_refused<P: Program>(
-    program: &Remembering<P>,
-    proposer: &Proposer<P>,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<Option<u64>, Error> {
-    let smaller = (1..batch).rev().find(|batch| program.accepts(*batch));
-    match smaller {
-        Some(smaller) if proposer.predicts_refusal(smaller, spec) => {
-            let (_, refused) = program.attempt(smaller, spec)?;
-            Ok(refused.map(|_| smaller))
+/// The least memory with which the run `next` completes, of a batch that does not fit on a device like `spec`: more than that has,
+/// unless a single allocation is too large.
+fn least_that_is_refused(next: &Simulated, fit: &LargestFit, spec: &DeviceSpec) -> Bytes {
+    let required = next.required();
+    match (fit.refused.refusal, spec.available()) {
+        (Refusal::Full, Some(available)) if required <= available => {
+            least_memory(&next.spec, &[&next.recording], available, next.reserved)
         }
-        _ => Ok(None),
+        _ => required,
     }
 }
 
-/// The largest of up to `batch` samples, which fit on a device like `spec`, that fit there in every run that
-/// [`may_run_out`](crate::may_run_out) tries. In a training of many steps each of these runs can happen now and then.
-///
-/// This is where one search ends: the next batch that the program accepts does not fit in every run, or is more than
-/// `batch`. A larger one may fit again.
-///
-/// # Errors
-///
-/// The step itself failed.
-pub fn largest_in_every_run(
-    program: &impl Program,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<u64, Error> {
-    let accepts = |batch| program.accepts(batch);
-    // What `may_run_out` tries contains the queue lags that are required.
-    let fits = |batch| {
-        let run = program.simulate(batch, spec.clone())?;
-        Ok::<_, Error>(run.outcome().is_ok() && !may_run_out(program, batch, spec)?)
-    };
-    let (most, _) = gallop(batch, 1, batch + 1, accepts, fits)?;
-    Ok(most)
-}
-
-/// The largest batch that fits on a card, and the next batch, which does not. Serialized without its run.
+/// The largest batch that fits on a card, and the next batch, which does not. Serialized without its runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LargestFit {
     /// Number of samples in the batch; 0 if not even one fits.
     pub batch: u64,
-    /// The run of the step with it on the card; `None` if not even one sample fits, or if the step was not
-    /// run.
+    /// The runs of the step with it on the card, as far as it was run.
     #[serde(skip)]
-    pub at_max: Option<Simulated>,
+    pub(crate) runs: Vec<(Required, Simulated)>,
     /// The first batch that does not fit: the next one that the program accepts.
     pub next: u64,
     /// The allocation of that batch that the card refused.
@@ -252,8 +177,7 @@ impl LargestFit {
     }
 }
 
-/// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited,
-/// without queue lag and with each of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED).
+/// Finds the largest batch of `program` that fits on a device like `spec`, whose memory must be limited.
 ///
 /// `proposer` proposes an answer quickly. This function then runs the step on such a device with that batch
 /// and with the next one, to show that the first fits and the second does not.
@@ -266,71 +190,5 @@ pub fn largest_fit<P: Program>(
     proposer: &Proposer<P>,
     spec: &DeviceSpec,
 ) -> Result<LargestFit, Error> {
-    fit(&Remembering::new(program), proposer, spec)
-}
-
-/// [`largest_fit`] of `program`; `proposer` is one of the remembered program.
-fn fit<P: Program>(
-    program: &Remembering<P>,
-    proposer: &Proposer<P>,
-    spec: &DeviceSpec,
-) -> Result<LargestFit, Error> {
-    fit_near(program, proposer, proposer.guess(spec), spec)
-}
-
-/// Like [`fit`]; the search begins near `guess`.
-fn fit_near<P: Program>(
-    program: &Remembering<P>,
-    proposer: &Proposer<P>,
-    guess: u64,
-    spec: &DeviceSpec,
-) -> Result<LargestFit, Error> {
-    let proposed = proposer.proposed(program, guess, spec)?;
-    let accepts = |batch| program.accepts(batch);
-    // Where it does not fit, replays find a smaller one sooner than runs.
-    let is_refused = || {
-        let attempt = Error::if_kernels(program.attempt(proposed, spec))?;
-        Ok::<_, Error>(attempt.is_some_and(|(_, refused)| refused.is_some()))
-    };
-    let proposed = match accepts(proposed) && is_refused()? {
-        true => proposer.with_each_lag(proposed, spec),
-        false => proposed,
-    };
-    let mut at_max = None;
-    let mut refused = None;
-    let fits = |batch: u64| {
-        let (run, refusal) = match program.attempt(batch, spec) {
-            Err(error @ Error::NoKernel(_)) => {
-                if !matches!(refused, Some(Err(_))) {
-                    runs_at_all(program, spec)?;
-                }
-                refused = Some(Err(error));
-                return Ok(false);
-            }
-            attempt => attempt?,
-        };
-        let fits = refusal.is_none();
-        match refusal {
-            None => at_max = Some(run),
-            Some(refusal) => refused = Some(Ok(refusal)),
-        }
-        Ok::<_, Error>(fits)
-    };
-    // The proposal is nearly always the answer, so the search begins there and goes outwards.
-    let (most, least) = gallop(proposed, 1, MAX_BATCH, accepts, fits)?;
-    Ok(LargestFit {
-        batch: most,
-        at_max,
-        next: least,
-        refused: refused.unwrap_or(Err(Error::NoLimit { batch: most }))?,
-    })
-}
-
-/// Shows that burn has a kernel for each call of the step with the fewest samples on a device like `spec`.
-fn runs_at_all(program: &impl Program, spec: &DeviceSpec) -> Result<(), Error> {
-    let fewest = (1..MAX_BATCH).find(|batch| program.accepts(*batch));
-    if let Some(fewest) = fewest {
-        program.sketch(fewest, spec.without_limit())?;
-    }
-    Ok(())
+    Search::new(&Remembering::new(program), proposer, spec).find()
 }

@@ -68,7 +68,9 @@ mod races;
 mod replay;
 mod required;
 mod run;
+mod run_kind;
 mod simulated;
+mod step_runs;
 mod tensor;
 mod tuned_devices;
 mod verdict;
@@ -83,22 +85,22 @@ pub use card::{
 pub use catalogue::{Overhead, UnknownGpu};
 pub use device::{DeviceDescription, forget_measurements, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};
-pub use device_search::{DeviceFit, find_devices, search_devices};
+pub use device_search::{find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{Estimate, Peak, estimate};
 pub use gpu::{Gpu, Provenance};
 pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
-    BatchObserver, CellResult, ConfirmedCalls, FirstRejected, LargestBatch, LargestFit, Limit,
-    Method, Proposer, Scaling, largest_batch, largest_batch_with_calls, largest_fit, largest_fits,
-    largest_in_every_run, max_batch,
+    BatchObserver, CellResult, FirstRejected, LargestBatch, LargestFit, Limit, Method, Proposer,
+    Scaling, largest_batch, largest_fit, largest_fits, max_batch,
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, SeeGradient, visit_gradients, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
 pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
 pub use run::Run;
+pub use run_kind::RunKind;
 pub use simulated::{Continued, FirstRun, Parameters, Simulated, TrialSizes};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
@@ -106,4 +108,5 @@ pub use simulated_card::{
 };
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
 pub use tuned_devices::{MAX_TUNING_RUNS, TunedDevices, simulate};
-pub use verdict::{Verdict, fits, verdict};
+pub use step_runs::StepRuns;
+pub use verdict::{Verdict, fits};

@@ -62,21 +62,6 @@ pub fn parallel_find_map<T: Send, R: Send>(
     }
 }
 
-/// Runs both, `first` on a thread of its own, unless this one belongs to work that occupies every core.
-pub fn join<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
-    if every_core_works() {
-        return (first(), second());
-    }
-    std::thread::scope(|scope| {
-        let first = scope.spawn(first);
-        let second = second();
-        match first.join() {
-            Ok(first) => (first, second),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -4,38 +4,21 @@ use std::sync::{Arc, OnceLock};
 
 use crate::analysis::Analysis;
 use crate::card::{DeviceSpec, QueueLag};
-use crate::job::Program;
 use crate::parallel::parallel_find_map;
 use crate::record::{Failure, Recording};
 use crate::replay::replay;
+use crate::run_kind::RunKind;
 use crate::simulated::Simulated;
-use crate::{Bytes, Error, OutOfMemory, Tuning};
+use crate::{Bytes, OutOfMemory};
 
-/// The allocation that the device of `run` refuses of the step with `batch` samples with one of
-/// [`QueueLag::REQUIRED`]; `run` is the run of the step without queue lag, which completed.
-///
-/// # Errors
-///
-/// The step itself failed.
-pub(crate) fn refused_with_lag(
-    program: &impl Program,
-    batch: u64,
-    run: &Simulated,
-) -> Result<Option<OutOfMemory>, Error> {
-    if run.spec.simulation.tuning == Tuning::Warm {
-        return Ok(parallel_find_map(QueueLag::REQUIRED, |lag| {
-            let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
-            failure.map(|failure| out_of_memory(recording, failure, *lag))
-        }));
-    }
-    // burn's tuner may choose otherwise where the card is fuller at that moment.
-    for lag in QueueLag::REQUIRED {
-        let device = run.spec.clone().with_queue_lag(*lag);
-        if let Err(refused) = program.simulate(batch, device)?.outcome() {
-            return Ok(Some(refused));
-        }
-    }
-    Ok(None)
+/// The allocation that the device of `run` refuses of the step with one of `lags`; `run` is the run of the step without queue lag,
+/// which completed. burn's tuner may choose otherwise in a run with that lag: where it tunes, this is no more than a sample.
+pub(crate) fn refused_with_lag(run: &Simulated, lags: &[QueueLag]) -> Option<OutOfMemory> {
+    parallel_find_map(lags, |lag| {
+        let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
+        let kind = RunKind::on(&run.spec).with_queue_lag(*lag);
+        failure.map(|failure| out_of_memory(recording, failure, kind))
+    })
 }
 
 /// Replays `recording`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
@@ -50,15 +33,15 @@ pub(crate) fn replay_with_lag(
     (recording, outcome.failure)
 }
 
-/// Describes the allocation that a card refused in a replay of `recording`, which is as of a run with `queue_lag`.
+/// Describes the allocation that a card refused in a replay of `recording`, which is as of a run of the kind `run`.
 pub(crate) fn out_of_memory(
     mut recording: Recording,
     failure: Failure,
-    queue_lag: QueueLag,
+    run: RunKind,
 ) -> OutOfMemory {
     recording.failure = Some(failure);
     recording.cut_at_failure();
-    Analysis::of(&recording).out_of_memory(&recording, &failure, queue_lag)
+    Analysis::of(&recording).out_of_memory(&recording, &failure, run)
 }
 
 /// A recording without queue lag as it were with each of [`QueueLag::REQUIRED`], computed on first use.

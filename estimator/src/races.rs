@@ -40,19 +40,6 @@ pub fn may_run_out(program: &impl Program, batch: u64, device: &DeviceSpec) -> R
     some_run(program, batch, device, false)
 }
 
-/// Whether the step with `batch` samples, which fits on a device like `device`, also fits there where burn overwrites no
-/// operand that the device's thread may be allocating ([`InPlace::Never`]): of the runs that [`may_run_out`] tries, this one
-/// fails most often. `None` if the run says nothing, since burn's tuner finds more to tune in run after run.
-pub(crate) fn fits_without_overwriting(
-    program: &impl Program,
-    batch: u64,
-    device: &DeviceSpec,
-) -> Option<bool> {
-    let device = device.clone().with_in_place(InPlace::Never);
-    let run = program.simulate(batch, device).ok()?;
-    Some(run.outcome().is_ok())
-}
-
 /// Whether some run completes, or some run does not.
 fn some_run(
     program: &impl Program,

@@ -1,6 +1,6 @@
 //! Replays the calls of a recorded program on the memory of another card, without burn.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
@@ -12,7 +12,9 @@ use cubecl_server::server::IoError;
 
 use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
-use crate::record::{BufferId, CallBatch, Event, Failure, Launch, MetadataId, Recording, Refusal};
+use crate::record::{
+    AllocationMode, BufferId, CallBatch, Event, Failure, Launch, LaunchId, MetadataId, Recording, Refusal,
+};
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +36,9 @@ impl ReplayOutcome {
 
 /// Replays the calls of `recording` on a new card like `spec`; `bytes` is the size of each buffer. The pools,
 /// their pages and the moment at which the card is full are the same as if the program had run on that card.
+///
+/// If the card refuses a buffer with which burn's tuner tries a kernel, the replay goes on without what uses it, as the
+/// tuner does. If that kernel would have been the fastest, a run goes on with another than the replay.
 pub fn replay(
     spec: &DeviceSpec,
     recording: &Recording,
@@ -197,6 +202,11 @@ struct Replay {
     when_full: WhenFull,
     /// The first allocation that the card refused, if the replay went on.
     refused: Option<Refused>,
+    /// Buffers that the card refused and the step goes on without, and what should have been computed from them.
+    unwritten: HashSet<BufferId>,
+    /// The largest buffer with which burn's tuner can try a kernel.
+    largest_trial: Bytes,
+    mode: AllocationMode,
     /// By [`BufferId`].
     buffers: Vec<Option<ManagedMemoryHandle>>,
     stream: StreamId,
@@ -222,6 +232,9 @@ impl Replay {
             budget,
             when_full,
             refused: None,
+            unwritten: HashSet::new(),
+            largest_trial: spec.largest_trial(),
+            mode: AllocationMode::Auto,
             buffers: vec![None; recording.buffers.len()],
             stream: StreamId { value: 0 },
             words: Vec::new(),
@@ -286,6 +299,32 @@ impl Replay {
         }
     }
 
+    /// Allocates a buffer that the step can go on without.
+    fn allocate_optional(&mut self, buffer: BufferId, size: Bytes) {
+        let handle = self.handle(buffer).clone();
+        // A throughput probe is no trial of a kernel.
+        let is_trial = self.mode != AllocationMode::Dedicated;
+        let refused = is_trial && size > self.largest_trial
+            || self.memory.allocate(handle, size.0, self.stream).is_err();
+        if refused {
+            self.unwritten.insert(buffer);
+        }
+    }
+
+    /// Whether a launch does not run, since the card refused one of its buffers.
+    fn is_skipped(&mut self, recording: &Recording, launch: LaunchId) -> bool {
+        if self.unwritten.is_empty() {
+            return false;
+        }
+        let (reads, writes) = (recording.reads(launch), recording.writes(launch));
+        let mut operands = reads.iter().chain(writes);
+        let skipped = operands.any(|buffer| self.unwritten.contains(buffer));
+        if skipped {
+            self.unwritten.extend(writes);
+        }
+        skipped
+    }
+
     /// Makes the call of `event`. Returns what the runtime allocated for itself in it.
     fn event(
         &mut self,
@@ -297,6 +336,9 @@ impl Replay {
             Event::Stream(stream) => self.stream = recording.streams[*stream as usize],
             // The card allocates metadata buffers itself, with the launch.
             Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
+            }
+            Event::Allocate(buffer) if recording.buffer(*buffer).optional => {
+                self.allocate_optional(*buffer, bytes(*buffer));
             }
             Event::Allocate(buffer) => {
                 let handle = self.handle(*buffer).clone();
@@ -314,11 +356,14 @@ impl Replay {
             }
             Event::Free(buffer) => {
                 self.buffers[buffer.0 as usize] = None;
+                self.unwritten.remove(buffer);
             }
             Event::Launch(launch) => {
                 let Launch {
                     metadata, is_empty, ..
                 } = *recording.launch(*launch);
+                let skipped = self.is_skipped(recording, *launch);
+                let metadata = metadata.filter(|_| !skipped);
                 let allocated = metadata.and_then(|metadata| {
                     let words = recording.metadata[metadata.0 as usize].words;
                     self.fill(metadata, words);
@@ -329,7 +374,10 @@ impl Replay {
                 self.bound.pop_front();
                 return Ok(allocated);
             }
-            Event::Mode(mode) => self.memory.mode((*mode).into(), self.stream),
+            Event::Mode(mode) => {
+                self.mode = *mode;
+                self.memory.mode((*mode).into(), self.stream);
+            }
             Event::Write => self.memory.write(self.stream),
             Event::Read(read) => {
                 let bytes = &recording.reads_back[*read as usize];

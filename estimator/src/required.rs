@@ -1,41 +1,102 @@
-//! The least memory with which a program completes.
+//! The least memory with which runs complete.
 
 use crate::Bytes;
+use crate::card::DeviceSpec;
 use crate::parallel::parallel_map;
-use crate::record::BufferId;
+use crate::record::{Buffer, BufferId, Event, Recording};
 use crate::replay::{replay, replay_growing};
 use crate::simulated::Simulated;
 
 const MIB: u64 = 1 << 20;
 
-/// The least memory, in whole MiB, with which the program completes on a card like the one of `simulated`;
-/// `live` is the most bytes that the program has in use at once.
+/// The least memory, in whole MiB, with which every one of `recordings` completes on a card like `spec`, of those with more than
+/// `short`, with which one does not complete, or which is less than what one has in use at once. `reserved` is the most bytes
+/// that one of the recordings reserved on a card with unlimited memory.
 ///
 /// If a buffer is larger than a shader can bind, no memory is enough; the result then ignores that limit.
-pub(crate) fn required(simulated: &Simulated, live: Bytes) -> Bytes {
-    let recording = &simulated.recording;
-    let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
-    let largest = recording.buffers.iter().map(|buffer| buffer.bytes).max();
-    let mut spec = simulated.spec.clone();
+pub(crate) fn least_memory(
+    spec: &DeviceSpec,
+    recordings: &[&Recording],
+    short: Bytes,
+    reserved: Bytes,
+) -> Bytes {
+    let mut spec = spec.clone();
+    let buffers = recordings.iter().flat_map(|recording| &*recording.buffers);
+    let largest = buffers.map(|buffer| buffer.bytes).max();
     let binding = &mut spec.card.largest_binding;
     *binding = largest.unwrap_or_default().max(*binding);
     let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
-    // A replay on a growing card usually ends with the answer, so the search begins there.
-    let roomy = card(mib(simulated.reserved).max(1));
-    let guess = mib(replay_growing(&roomy, recording, bytes, live));
-    // The answer is never below the bytes in use.
-    let short = live.0.saturating_sub(1) / MIB;
-    let enough = least(short, guess, |mib| {
-        replay(&card(mib), recording, bytes).wanted.map(self::mib)
+    let short = short.0 / MIB;
+    let (guess, unproved) = guess(recordings, short + 1, &card, mib(reserved));
+    let wanted = |recording: &&Recording, memory: u64| {
+        let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+        replay(&card(memory), recording, bytes).wanted.map(mib)
+    };
+    let enough = least(short, guess, |memory| {
+        let tried = match memory == guess {
+            true => &recordings[..unproved],
+            false => recordings,
+        };
+        // What needed the most so far is first to need more again.
+        let mut tried = tried.iter().rev();
+        tried.find_map(|recording| wanted(recording, memory))
     });
     Bytes::mib(enough)
 }
 
-impl Simulated {
-    /// The least memory, in whole MiB, with which the program completes on such a card.
-    pub fn required(&self) -> Bytes {
-        required(self, self.most_in_use())
+/// A number of MiB, `start` or more, that is probably enough for all of `recordings`, and how many of them are to be tried with it:
+/// the others completed. A replay on a card that grows usually ends with the answer, so each begins where the one before ended.
+fn guess(
+    recordings: &[&Recording],
+    start: u64,
+    card: impl Fn(u64) -> DeviceSpec,
+    reserved: u64,
+) -> (u64, usize) {
+    let mut guess = start;
+    let mut unproved = 0;
+    for (index, recording) in recordings.iter().enumerate() {
+        let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+        // No single allocation is too large for the roomy card, and the tuner tries what it can try on the other.
+        let mut roomy = card(reserved.max(guess));
+        roomy.simulation.largest_trial = Some(card(guess).largest_trial());
+        let grown = mib(replay_growing(&roomy, recording, bytes, Bytes::mib(guess)));
+        if grown > guess {
+            (guess, unproved) = (grown, index + 1);
+        }
     }
+    (guess, unproved)
+}
+
+impl Simulated {
+    /// The least memory, in whole MiB, with which the program completes in this run on such a card.
+    pub fn required(&self) -> Bytes {
+        let short = below(most_needed(&self.recording));
+        least_memory(&self.spec, &[&self.recording], short, self.reserved)
+    }
+}
+
+/// The most bytes in use at once that the program cannot go on without: no card with less completes the run.
+pub(crate) fn most_needed(recording: &Recording) -> Bytes {
+    let mut needed = Bytes::ZERO;
+    let mut most = Bytes::ZERO;
+    for event in &recording.events {
+        let (Event::Allocate(buffer) | Event::Free(buffer)) = event else {
+            continue;
+        };
+        let Buffer { bytes, optional, .. } = *recording.buffer(*buffer);
+        match event {
+            _ if optional => {}
+            Event::Allocate(_) => needed += bytes,
+            _ => needed -= bytes,
+        }
+        most = most.max(needed);
+    }
+    most
+}
+
+/// Less memory than a run needs that has `in_use` in use at once.
+pub(crate) fn below(in_use: Bytes) -> Bytes {
+    in_use.saturating_sub(Bytes(1))
 }
 
 /// `bytes` in MiB, rounded up.

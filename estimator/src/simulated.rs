@@ -1,5 +1,7 @@
 //! What a run of a program on a simulated card leaves: its recording, and how the kernels were chosen.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::Timeline;
@@ -35,8 +37,10 @@ pub struct Simulated {
     pub parameters: Parameters,
     /// The most bytes that the pools reserved on the card at once.
     pub reserved: Bytes,
-    /// The run in which burn tuned the kernels, if that was a separate one.
-    pub first_run: Option<FirstRun>,
+    /// The first run of the program in its process, in which burn tuned the kernels and the card had no limit, if that was a
+    /// separate one. Not serialized.
+    #[serde(skip)]
+    pub first_run: Option<Arc<Simulated>>,
     /// The decisions of burn's tuner, if the process [listens](crate::listen) to them.
     pub choices: Vec<Choice>,
     /// The sizes of the buffers with which burn's tuner tried kernels.
@@ -96,6 +100,12 @@ impl Simulated {
         run.filter(|run| run.recording.failure.is_none())
     }
 
+    /// The calls of the whole program, also those after the first allocation that the card refused.
+    pub(crate) fn whole_recording(&self) -> &Recording {
+        let continued = self.continued.as_ref();
+        continued.map_or(&self.recording, |continued| &continued.recording)
+    }
+
     /// The most bytes in use at once.
     pub fn most_in_use(&self) -> Bytes {
         Timeline::of(&self.recording).most()
@@ -129,14 +139,24 @@ impl TrialSizes {
     }
 }
 
-/// A run in which burn tuned kernels, on a card with room for every candidate.
+/// The first run of a step, in which burn tunes the kernels, on a card with room for every candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct FirstRun {
     /// The most bytes in use at once.
     pub live_bytes: Bytes,
-    /// The most bytes that the pools reserved on the card at once.
+    /// The most bytes that the pools reserved on the card at once. With less room burn leaves candidates out.
     pub reserved_bytes: Bytes,
+}
+
+impl FirstRun {
+    /// The figures of `run`.
+    pub(crate) fn of(run: &Simulated) -> Self {
+        Self {
+            live_bytes: run.most_in_use(),
+            reserved_bytes: run.reserved,
+        }
+    }
 }
 
 #[cfg(test)]

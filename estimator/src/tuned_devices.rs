@@ -10,7 +10,7 @@ use simulated_card::{KernelPreference, listens};
 use crate::Tuning;
 use crate::card::{CardState, DeviceSpec, KernelGroup, SimulatedCard, Trials, TunerCalls};
 use crate::run::{Run, run};
-use crate::simulated::{FirstRun, Simulated, TrialSizes};
+use crate::simulated::{Simulated, TrialSizes};
 use crate::{Bytes, Error};
 
 /// The cards of one training job with any number of samples, all with the same float type: one for each runtime if burn fuses,
@@ -41,13 +41,13 @@ struct TunedDevice {
 }
 
 /// The tuner's knowledge about a card.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Tuned {
     /// The index of the runtime name under which the tuner knows it.
     name: usize,
     trials: TrialSizes,
-    /// The run in which the tuner learned it, if it tuned anything in that run.
-    first_run: Option<FirstRun>,
+    /// The first run on the card, if the tuner learned it in that run.
+    first_run: Option<Arc<Simulated>>,
 }
 
 impl Tuned {
@@ -104,7 +104,7 @@ impl TunedDevices {
         }
     }
 
-    /// Tunes kernels in less time, but does not report the [runs](FirstRun) in which burn tunes them.
+    /// Tunes kernels in less time, but does not report the [first run](Simulated::first_run).
     pub fn without_first_runs(self) -> Self {
         Self {
             trials: Trials::Once,
@@ -215,6 +215,8 @@ impl TunedDevice {
             && trials == Trials::Once
             && !(listens() && (has_run || purpose == Purpose::Sketch));
         let mut choices = Vec::new();
+        // Later burn knows what it can fuse, so the run is not as the first of a process.
+        let mut is_first = !has_run;
         for _ in 0..MAX_TUNING_RUNS {
             let tuner_calls = match (std::mem::take(&mut only_learns), trials) {
                 (true, _) => TunerCalls::Only,
@@ -233,16 +235,16 @@ impl TunedDevice {
             choices.append(&mut simulated.choices);
             if purpose.is_served_by(self.card.shared()) {
                 return Ok(Simulated {
-                    first_run: tuned.first_run.filter(|_| trials == Trials::AsBurn),
+                    first_run: tuned.first_run.clone(),
                     choices,
                     trials: tuned.trials,
                     ..simulated
                 });
             }
-            tuned.first_run.get_or_insert_with(|| FirstRun {
-                live_bytes: simulated.most_in_use(),
-                reserved_bytes: simulated.reserved,
-            });
+            if is_first && trials == Trials::AsBurn {
+                tuned.first_run = Some(Arc::new(simulated));
+            }
+            is_first = false;
         }
         Err(Error::NeverTuned)
     }

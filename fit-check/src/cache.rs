@@ -1,7 +1,6 @@
-//! What is kept between calls: answers, so that the same question again needs no simulation; and the calls of steps, from
-//! which the largest batch on another card with the same kernels follows by replay.
+//! Answers that are kept between calls, so that the same question again needs no simulation.
 //!
-//! The key of an answer is [`Question`], and that of a step's calls [`CallsKey`]: what they depend on must be in it.
+//! The key of an answer is [`Question`]: what it depends on must be in it.
 //!
 //! An entry is a file in the cache folder of the system. Its name is a hash of the key. It holds the
 //! key too, and which build made it: another build of fit-check simulates again. A damaged or foreign
@@ -9,16 +8,15 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use estimator::ConfirmedCalls;
 use etcetera::BaseStrategy;
 use model_zoo::Model;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use crate::cache_key::{CallsKey, Question};
+pub use crate::cache_key::Question;
 use crate::cli;
 use crate::output::{Rendered, file};
 
@@ -28,25 +26,11 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The environment variable that names another folder; if it is empty, nothing is kept.
 pub const FOLDER: &str = "FIT_CHECK_CACHE_DIR";
 
-/// The most bytes of one entry: the calls of a step can be long. Chosen, so that one entry leaves room for others.
-const MAX_ENTRY: usize = 16 << 20;
+/// The most bytes of one entry. Chosen, so that one entry leaves room for others.
+const MAX_ENTRY: u64 = 16 << 20;
 
-/// What can be kept.
-pub trait Kept: Serialize + DeserializeOwned {
-    /// The extension of its file.
-    const EXTENSION: &str;
-}
-
-impl Kept for Answer {
-    const EXTENSION: &str = "answer";
-}
-
-impl Kept for ConfirmedCalls {
-    const EXTENSION: &str = "calls";
-}
-
-/// The extensions of all entries.
-const EXTENSIONS: [&str; 2] = [Answer::EXTENSION, ConfirmedCalls::EXTENSION];
+/// The extension of an entry.
+const EXTENSION: &str = "answer";
 
 /// An answer in every format, and its exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,9 +43,9 @@ pub struct Answer {
 
 /// An entry as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Entry<T> {
+struct Entry {
     key: String,
-    value: T,
+    value: Answer,
 }
 
 /// A folder of entries.
@@ -74,7 +58,7 @@ pub struct Cache {
 /// The size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema, Serialize)]
 pub struct Contents {
-    /// The number of entries: answers, and the calls of steps.
+    /// The number of entries.
     pub entries: u64,
     /// The bytes of all entries.
     pub bytes: u64,
@@ -119,28 +103,31 @@ impl Cache {
         self.folder.as_deref()
     }
 
-    /// What is kept under `key`, if anything is.
-    pub fn find<T: Kept>(&self, key: &impl Serialize) -> Option<T> {
-        let (key, file) = self.entry::<T>(key)?;
-        let entry: Entry<T> = serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?;
+    /// What is kept under `key`, if anything is. An entry that another user could have written counts as none.
+    pub fn find(&self, key: &impl Serialize) -> Option<Answer> {
+        let (key, path) = self.entry(key)?;
+        let file = open_own(&path)?;
+        let mut text = String::new();
+        (&file).take(MAX_ENTRY).read_to_string(&mut text).ok()?;
+        let entry: Entry = serde_json::from_str(&text).ok()?;
         if entry.key != key {
             return None;
         }
         // The oldest entries are deleted first, so this one counts as new again.
-        if let Ok(file) = fs::File::options().append(true).open(&file) {
+        if let Ok(file) = fs::File::options().append(true).open(&path) {
             let _ = file.set_modified(SystemTime::now());
         }
         Some(entry.value)
     }
 
     /// Keeps `value` under `key`, if possible.
-    pub fn keep<T: Kept>(&self, key: &impl Serialize, value: T) {
-        let Some((key, path)) = self.entry::<T>(key) else {
+    pub fn keep(&self, key: &impl Serialize, value: Answer) {
+        let Some((key, path)) = self.entry(key) else {
             return;
         };
         let written = || -> std::io::Result<()> {
             let entry = serde_json::to_string(&Entry { key, value })?;
-            if entry.len() > MAX_ENTRY {
+            if entry.len() as u64 >= MAX_ENTRY {
                 return Ok(());
             }
             let folder = self.folder.as_deref().unwrap_or(Path::new("."));
@@ -207,14 +194,42 @@ impl Cache {
     }
 
     /// `key` as it is stored, and the path of its entry.
-    fn entry<T: Kept>(&self, key: &impl Serialize) -> Option<(String, PathBuf)> {
+    fn entry(&self, key: &impl Serialize) -> Option<(String, PathBuf)> {
         let folder = self.folder.as_ref()?;
         let key = serde_json::to_string(&(Build::this()?, key)).ok()?;
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let name = format!("{:016x}.{}", hasher.finish(), T::EXTENSION);
+        let name = format!("{:016x}.{EXTENSION}", hasher.finish());
         Some((key, folder.join(name)))
     }
+}
+
+/// The file at `path`, if it is an ordinary file of this user and no larger than an entry. Others may be able to write to the folder,
+/// and a pipe in the place of a file would never end.
+fn open_own(path: &Path) -> Option<fs::File> {
+    let is_entry = |metadata: &fs::Metadata| {
+        metadata.is_file() && metadata.len() < MAX_ENTRY && is_own(metadata)
+    };
+    // Opening a pipe waits for who writes to it.
+    fs::symlink_metadata(path).ok().filter(is_entry)?;
+    let file = fs::File::open(path).ok()?;
+    file.metadata().ok().filter(is_entry)?;
+    Some(file)
+}
+
+/// Whether a file belongs to the user of this process, and nobody else can write to it.
+#[cfg(unix)]
+fn is_own(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // A file that this process makes belongs to its user.
+    let made = tempfile::tempfile().and_then(|file| file.metadata());
+    let same_user = made.is_ok_and(|made| made.uid() == metadata.uid());
+    same_user && metadata.mode() & 0o022 == 0
+}
+
+#[cfg(not(unix))]
+fn is_own(_metadata: &fs::Metadata) -> bool {
+    true
 }
 
 /// The file of an entry.
@@ -230,7 +245,7 @@ impl EntryFile {
         let path = file.path();
         let metadata = file.metadata().ok()?;
         let extension = path.extension()?;
-        let entry = metadata.is_file() && EXTENSIONS.iter().any(|kept| extension == *kept);
+        let entry = metadata.is_file() && extension == EXTENSION;
         entry.then_some(Self {
             path,
             bytes: metadata.len(),
@@ -279,10 +294,10 @@ mod tests {
     fn an_answer_is_found_by_its_question() {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path());
-        assert_eq!(cache.find::<Answer>(&"fits?"), None);
+        assert_eq!(cache.find(&"fits?"), None);
         cache.keep(&"fits?", answer("yes"));
         assert_eq!(cache.find(&"fits?"), Some(answer("yes")));
-        assert_eq!(cache.find::<Answer>(&"fits it?"), None);
+        assert_eq!(cache.find(&"fits it?"), None);
     }
 
     #[test]
@@ -293,7 +308,7 @@ mod tests {
         let file = cache.files().unwrap().pop().unwrap().path;
         for damage in ["", "{", "null", "\u{0}"] {
             fs::write(&file, damage).unwrap();
-            assert_eq!(cache.find::<Answer>(&1), None);
+            assert_eq!(cache.find(&1), None);
         }
         // The file of another question that happens to have the same hash.
         let other = Entry {
@@ -301,7 +316,7 @@ mod tests {
             value: answer("two"),
         };
         fs::write(&file, serde_json::to_string(&other).unwrap()).unwrap();
-        assert_eq!(cache.find::<Answer>(&1), None);
+        assert_eq!(cache.find(&1), None);
         cache.keep(&1, answer("one"));
         assert_eq!(cache.find(&1), Some(answer("one")));
     }
@@ -312,16 +327,16 @@ mod tests {
         let cache = cache(folder.path());
         for question in 0..3 {
             cache.keep(&question, answer("the same length"));
-            let (_, file) = cache.entry::<Answer>(&question).unwrap();
+            let (_, file) = cache.entry(&question).unwrap();
             let file = fs::File::options().append(true).open(file).unwrap();
             let seconds = std::time::Duration::from_secs(question);
             file.set_modified(SystemTime::UNIX_EPOCH + seconds).unwrap();
         }
-        assert!(cache.find::<Answer>(&0).is_some());
+        assert!(cache.find(&0).is_some());
         let contents = cache.contents().unwrap();
         assert_eq!(contents.entries, 3);
         cache.shrink(contents.bytes - 1).unwrap();
-        let left = [0, 1, 2].map(|question| cache.find::<Answer>(&question).is_some());
+        let left = [0, 1, 2].map(|question| cache.find(&question).is_some());
         assert_eq!(left, [true, false, true]);
         // A file that is not an entry stays.
         let foreign = cache.folder().unwrap().join("notes.txt");
@@ -336,8 +351,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cache = cache(file.path());
         cache.keep(&1, answer("one"));
-        assert_eq!(cache.find::<Answer>(&1), None);
+        assert_eq!(cache.find(&1), None);
         Cache::none().keep(&1, answer("one"));
-        assert_eq!(Cache::none().find::<Answer>(&1), None);
+        assert_eq!(Cache::none().find(&1), None);
     }
 }

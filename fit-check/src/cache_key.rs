@@ -1,6 +1,6 @@
-//! The keys of the cache: everything on which an answer depends, or the calls of a step.
+//! The keys of the cache: everything on which an answer depends.
 
-use estimator::{DeviceSpec, KernelGroup, Runtime, Tuning};
+use estimator::{DeviceSpec, Runtime, Tuning};
 use model_zoo::{Model, Request};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ struct StepKey {
     model: String,
     request: Request,
     runtime: Runtime,
-    tuning: Tuning,
+    only: Option<Tuning>,
 }
 
 impl StepKey {
@@ -22,7 +22,7 @@ impl StepKey {
             model: request.model.name().into(),
             request: request.job.request(),
             runtime: request.runtime,
-            tuning: request.tuning,
+            only: request.only,
         }
     }
 }
@@ -49,23 +49,6 @@ impl<O: Serialize> Question<O> {
             cards: cards
                 .map(|card| (GpuName::new(card), card.device.clone()))
                 .collect(),
-        }
-    }
-}
-
-/// What the calls of a step depend on.
-#[derive(Clone, Debug, Serialize)]
-pub struct CallsKey {
-    step: StepKey,
-    kernels: KernelGroup,
-}
-
-impl CallsKey {
-    /// The key of the calls that the step of `request` makes on a device like `device`.
-    pub fn new<M: Model>(request: &ResolvedRequest<M>, device: &DeviceSpec) -> Self {
-        Self {
-            step: StepKey::new(request),
-            kernels: device.kernel_group(),
         }
     }
 }

@@ -89,6 +89,10 @@ pub struct Estimate {
     /// translation, the longer side counts)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub tokens: Option<String>,
+    /// Add what few people need: the memory that burn's pools reserve without a limit, the first run by itself,
+    /// the kernel at the peak, the phases
+    #[arg(long)]
+    pub details: bool,
     /// Add a table of all layers
     #[arg(long)]
     pub layers: bool,
@@ -99,10 +103,6 @@ pub struct Estimate {
     /// The files of plots.
     #[command(flatten)]
     pub plots: PlotFiles,
-    /// Also test steps in which burn does not overwrite an operand, which occur in long trainings and take more
-    /// memory. Takes about ten times as long
-    #[arg(long)]
-    pub every_run: bool,
     /// Simulate changes that would make the job fit: always, never, auto (if it does not fit, say how to ask
     /// for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
@@ -139,10 +139,6 @@ pub struct MaxBatch {
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
-    /// Also test steps in which burn does not overwrite an operand, which occur in long trainings and take more
-    /// memory. Takes about ten times as long
-    #[arg(long)]
-    pub every_run: bool,
     /// Whether the answer is kept.
     #[command(flatten)]
     pub caching: Caching,
@@ -160,7 +156,7 @@ pub struct Table {
     /// Use the rows and columns of a published table: lambda-2020
     #[arg(long, value_name = "NAME", conflicts_with = "models")]
     pub preset: Option<String>,
-    /// Number formats: fp32, fp16, bf16, mixed; repeatable [default: fp32; with --preset fp32 and mixed]
+    /// Number formats: fp32, fp16, bf16, mixed; several with commas, or repeated [default: fp32; with --preset fp32 and mixed]
     #[arg(long, value_name = "FORMAT")]
     pub precision: Vec<String>,
     /// How the models are trained.
@@ -397,9 +393,10 @@ pub struct Cards {
     /// The runtime with which burn drives the card: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
-    /// Whether burn tuned its kernels before the step (warm), or tunes them while it runs (cold)
-    #[arg(long, default_value = "warm", value_name = "STATE")]
-    pub tuning: String,
+    /// For experts: ask only about the first run of a process, in which burn tunes its kernels (cold), or
+    /// only about the runs after it (warm) [default: a job has to fit in both]
+    #[arg(long, value_name = "STATE")]
+    pub tuning: Option<String>,
     /// A card (rtx-3090), or a class (24GB: of the cards sold with it, the one with the least usable memory);
     /// repeatable
     #[arg(long, value_name = "CARD")]

@@ -1,5 +1,6 @@
 //! Runs the commands.
 
+mod advising;
 pub mod cache;
 mod estimate;
 mod gpus;

@@ -112,6 +112,14 @@ pub fn disarm() {
     AT_END.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
+/// Ends the program after this `time` as a signal would, unless it writes its answer by then.
+pub fn end_after(time: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        end();
+    });
+}
+
 /// Whether a signal asked the program to end.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0

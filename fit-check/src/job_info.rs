@@ -9,7 +9,7 @@ use crate::model_source::WeightsCheck;
 use crate::resolve::{Card, ResolvedRequest};
 
 /// Version of the JSON interface.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// The configuration of burn that an answer is about.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
@@ -20,7 +20,8 @@ pub struct Burn {
     pub fusion: bool,
     /// Whether kernels are tuned.
     pub autotune: bool,
-    /// Whether kernels were tuned before; none if they are not tuned.
+    /// The only runs that the answer is about: those after kernels were tuned (warm), or the first, which tunes them (cold);
+    /// none if it is about both, or if kernels are not tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
 }
@@ -29,14 +30,15 @@ impl Burn {
     /// The simulated version of burn, from the lock file.
     pub const VERSION: &str = env!("BURN_VERSION");
 
-    /// The configuration of burn in this program; `tuning` counts only if it tunes its kernels.
-    pub fn this(tuning: Tuning) -> Self {
+    /// The configuration of burn in this program; `tuning` is that of the only runs that an answer is about, and counts only
+    /// if burn tunes its kernels.
+    pub fn this(tuning: Option<Tuning>) -> Self {
         let autotune = cfg!(feature = "autotune");
         Self {
             version: Self::VERSION.into(),
             fusion: cfg!(feature = "fusion"),
             autotune,
-            tuning: autotune.then_some(tuning),
+            tuning: tuning.filter(|_| autotune),
         }
     }
 
@@ -106,18 +108,18 @@ impl JobInfo {
                 &request.model,
                 &request.job,
                 request.runtime,
-                request.tuning,
+                request.only,
                 batch,
             )
         }
     }
 
-    /// The description of a job on a runtime, with its batch or without.
+    /// The description of a job on a runtime, with its batch or without; `tuning` as for [`Burn::this`].
     pub fn of(
         model: &impl Model,
         job: &Job,
         runtime: estimator::Runtime,
-        tuning: Tuning,
+        tuning: Option<Tuning>,
         batch: Option<usize>,
     ) -> Self {
         Self {

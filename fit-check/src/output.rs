@@ -22,23 +22,25 @@ pub(crate) mod weights_check;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 pub use cells::{Cell, Column, Table, TableBuilder, column};
 use clap::ValueEnum;
-pub use estimate::WithLayers;
+pub use estimate::EstimatePage;
 use serde::{Deserialize, Serialize};
 
 use self::file::File;
 use crate::cli::{self, Format};
-use crate::exit_status::UNKNOWN;
-use crate::interrupt;
 use crate::user_error::UserError;
 
 /// An answer that every format can show.
 pub trait Report: Serialize {
     /// The page for a terminal.
     fn terminal(&self) -> String;
+
+    /// The first line: the framework, and what decides the figures; empty if the answer has none.
+    fn headline(&self) -> String {
+        String::new()
+    }
 
     /// The tables, at least one.
     fn tables(&self) -> Vec<Table>;
@@ -64,7 +66,14 @@ pub fn render<R: Report>(report: &R, format: Format) -> anyhow::Result<String> {
         Format::Table => Ok(report.terminal()),
         Format::Json => Ok(serde_json::to_string_pretty(report)?),
         Format::Csv => csv::render(&report.csv()),
-        Format::Markdown => Ok(markdown::render(&report.tables())),
+        Format::Markdown => {
+            let headline = terminal::plain(&report.headline());
+            let headline = match headline.is_empty() {
+                true => headline,
+                false => headline + "\n\n",
+            };
+            Ok(headline + &markdown::render(&report.tables()))
+        }
         Format::Html => Ok(report.html().ok_or_else(no_html)?),
     }
 }
@@ -103,25 +112,6 @@ impl Rendered {
     pub fn write(&self, output: &cli::Output) -> anyhow::Result<()> {
         let text = self.0.get(&output.format).ok_or_else(no_html)?;
         write_text(text.clone(), output)
-    }
-
-    /// Writes this answer if Ctrl-C ends the program before it calls `interrupt::disarm`: what comes after
-    /// the answer takes longer than the answer did.
-    ///
-    /// # Errors
-    ///
-    /// The system does not allow to watch for Ctrl-C.
-    pub fn write_if_interrupted(self, output: &cli::Output) -> anyhow::Result<()> {
-        interrupt::watch(Duration::ZERO)?;
-        let output = output.clone();
-        interrupt::at_end(move || {
-            match self.write(&output) {
-                Ok(()) => anstream::eprintln!("interrupted: the advice is not in this answer"),
-                Err(error) => anstream::eprintln!("{}", UserError::from(error)),
-            }
-            Some(UNKNOWN)
-        });
-        Ok(())
     }
 }
 

@@ -54,7 +54,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// The title: `resnet-50, batch 32, 224x224 px, fp32, adam`. A name can come from a file and hold any
+    /// The title: `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`. A name can come from a file and hold any
     /// character, and neither XML nor JSON allows all of them.
     pub fn title(&self) -> String {
         printable(&plain(&headline(&self.report.asked)))

@@ -155,7 +155,8 @@ impl LargestBatchRecord {
             batch: largest.batch,
             ending: RecordedOutcome::of(&largest.ending),
             may_run_out: largest.may_run_out,
-            fits_without_overwriting: largest.fits_without_overwriting,
+            // Else it would not be the largest batch.
+            fits_without_overwriting: Some(true),
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
             next_may_fit: next.may_fit,

@@ -7,8 +7,8 @@
 //! `measure`, `run` in `counting_driver`, `cache` in `commands/cache.rs`, `cargo fit-check` in `cargo/report.rs`.
 
 use estimator::{
-    Breakdown, Bytes, Choice, ConfirmedCalls, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory,
-    Limit, Overhead, Parameters, Phase, PhaseMemory,
+    Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
+    Parameters, Phase, PhaseMemory,
 };
 use model_zoo::{Input, Model, OptimizerKind, Variant};
 use schemars::JsonSchema;
@@ -23,16 +23,23 @@ use crate::resolve::{Card, ResolvedRequest};
 /// The figures at the peak of memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Peak {
-    /// Bytes in use.
+    /// Bytes in use at the peak of a run with tuned kernels, or of the first run if only that was asked about.
     pub live_bytes: Bytes,
-    /// Bytes that the pools reserve on a card with unlimited memory.
+    /// Bytes that the pools reserve in that run on a card with unlimited memory. It can be more than `required_bytes`, since
+    /// the pools give pages back before they fail, and less, since `required_bytes` is enough for every run of the step that
+    /// has to complete, and others can need more than this one.
     pub reserved_bytes: Bytes,
-    /// The least memory with which the step completes.
+    /// The least memory with which every run of the step completes that has to: the first of a process, in which burn tunes
+    /// its kernels, and those after it. With a card: no more than it leaves to the job if the step fits, and more if it does
+    /// not, unless a single allocation is too large.
     pub required_bytes: Bytes,
-    /// `reserved_bytes` plus the memory that a process takes besides the pools.
+    /// The most that `nvidia-smi` shows of the process: what the pools reserve in any of these runs, up to what the card has
+    /// for them, and what the process takes besides the pools.
     pub device_bytes: Bytes,
     /// The phase of the peak.
     pub phase: Phase,
+    /// The optimizer step of the peak, counted from 1; 0 if it is before the first.
+    pub step: usize,
     /// The layer of the peak.
     pub layer: Option<String>,
     /// The kernel of the peak.
@@ -40,53 +47,43 @@ pub struct Peak {
 }
 
 impl Peak {
-    fn new(estimate: &Estimate, overhead: Bytes) -> Self {
+    /// The figures of `estimate` on the named `card`, or on one with unlimited memory.
+    fn new(estimate: &Estimate, card: Option<&Card>, overhead: Bytes) -> Self {
         let peak = estimate.peak.clone();
+        let first = estimate.first_run.map(|first| first.reserved_bytes);
+        let reserved = peak.reserved_bytes.max(first.unwrap_or_default());
+        let available = card.map_or(Bytes(u64::MAX), Card::available);
         Self {
             live_bytes: peak.live_bytes,
             reserved_bytes: peak.reserved_bytes,
             required_bytes: peak.required_bytes,
-            device_bytes: peak.reserved_bytes + overhead,
+            device_bytes: reserved.min(available) + overhead,
             phase: peak.phase,
+            step: peak.step,
             layer: peak.layer,
             kernel: peak.kernel,
         }
     }
 }
 
-/// Whether a step fits on a card.
+/// Whether a step fits on a card: whether it completes there in the first run of a process, in which burn tunes its kernels, and
+/// in the runs after it; with the device's thread level with the program and behind it; and where burn overwrites no operand that
+/// this thread may be allocating.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Verdict {
     /// The card.
     pub gpu: GpuName,
     /// Whether the step fits.
     pub fits: bool,
-    /// The least memory with which the step completes, with the kernels of this card.
+    /// The least memory with which all of these runs complete, with the kernels of this card: no more than the card leaves to the
+    /// job if the step fits, and more if it does not, unless a single allocation is too large.
     pub required_bytes: Bytes,
-    /// The card's available memory minus `required_bytes`. The sign is not the verdict: with a negative value the step
-    /// can still fit, since burn's pools free unused pages earlier on a full card, and with a positive one a single
-    /// allocation can be too large.
+    /// The memory that the card leaves to the job minus `required_bytes`: not negative if the step fits, and negative if it does
+    /// not, unless a single allocation is too large.
     pub headroom_bytes: i64,
-    /// Why the step does not fit.
+    /// Why the step does not fit: the allocation that the card refused, and in which run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the first run, in which burn tunes the kernels, fits as well; none if there is no such run, or
-    /// if the step itself does not fit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_run_fits: Option<bool>,
-    /// Whether the step also fits with a queue lag ([`estimator::QueueLag`]); none if there is enough memory
-    /// to spare, or if the step does not fit without lag.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag_fits: Option<bool>,
-    /// Whether the step also fits where burn does not overwrite the operands that the device's thread may be allocating
-    /// ([`estimator::InPlace::Never`]), which a long training meets now and then; none as for `lag_fits`, or if burn's
-    /// tuner did not come to an end in that run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fits_without_overwriting: Option<bool>,
-    /// Whether the step fits in every run that was tried ([`estimator::may_run_out`]); none unless the user asked for
-    /// it and the step fits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_run_fits: Option<bool>,
 }
 
 impl Verdict {
@@ -98,16 +95,12 @@ impl Verdict {
             required_bytes: verdict.required_bytes,
             headroom_bytes: verdict.headroom_bytes,
             reason: verdict.refused.as_ref().map(ToString::to_string),
-            first_run_fits: verdict.first_run_fits,
-            lag_fits: verdict.lag_fits,
-            fits_without_overwriting: verdict.fits_without_overwriting,
-            every_run_fits: None,
         }
     }
 
-    /// Whether the step fits; in every run that was tried, if the user asked for it.
-    pub fn holds(&self) -> bool {
-        self.fits && self.every_run_fits != Some(false)
+    /// The memory that the card leaves to the job.
+    pub fn available(&self) -> Bytes {
+        self.gpu.usable_bytes.saturating_sub(self.gpu.overhead_bytes)
     }
 }
 
@@ -123,7 +116,7 @@ pub struct EstimateReport {
     pub peak: Peak,
     /// Bytes in use at the peak, by category.
     pub at_peak: Breakdown,
-    /// Phases of the last step.
+    /// Phases of the step with the peak; those of the last step if the peak is before the first.
     pub phases: Vec<PhaseMemory>,
     /// Layers.
     pub layers: Vec<LayerMemory>,
@@ -138,7 +131,8 @@ pub struct EstimateReport {
     pub cards: Vec<Verdict>,
     /// The memory that a process takes besides the pools.
     pub overhead_bytes: Bytes,
-    /// The run in which burn tunes the kernels, on a card with unlimited memory.
+    /// The first run of a process by itself, in which burn tunes the kernels, on a card with unlimited memory: with less, burn
+    /// leaves kernels out that it has no room to try.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_run: Option<FirstRun>,
     /// The range of the peak over burn's kernels, if the user asked for it.
@@ -173,10 +167,14 @@ impl EstimateReport {
         verdicts: Vec<Verdict>,
     ) -> Self {
         let overhead = overhead(request);
+        let mut peak = Peak::new(&estimate, request.cards.first(), overhead);
+        if let Some(first) = verdicts.first() {
+            peak.required_bytes = first.required_bytes;
+        }
         Self {
             asked: JobInfo::new(request, Some(request.job.batch)),
             parameters: estimate.parameters,
-            peak: Peak::new(&estimate, overhead),
+            peak,
             at_peak: estimate.at_peak,
             phases: estimate.phases,
             layers: estimate.layers,
@@ -203,9 +201,9 @@ impl EstimateReport {
         }
     }
 
-    /// Whether the step fits on every named card; in every run that was tried, if the user asked for it.
+    /// Whether the step fits on every named card.
     pub fn fits(&self) -> bool {
-        self.verdicts().iter().all(Verdict::holds)
+        self.verdicts().iter().all(|verdict| verdict.fits)
     }
 }
 
@@ -223,10 +221,10 @@ fn overhead<M: Model>(request: &ResolvedRequest<M>) -> Bytes {
 pub struct FirstRejected {
     /// Samples in the batch.
     pub batch: u64,
-    /// Its peak on a card with unlimited memory.
+    /// Its peak on a card with unlimited memory. `required_bytes` is of the runs that were made of it.
     #[serde(flatten)]
     pub peak: Peak,
-    /// The allocation that the card refused.
+    /// The allocation that the card refused, and in which run.
     pub refused: String,
 }
 
@@ -240,76 +238,29 @@ pub struct CardBatch {
     /// Tokens in the largest batch, if samples are made of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Whether the largest batch also fits where burn does not overwrite the operands that the device's thread may be
-    /// allocating ([`estimator::InPlace::Never`]), which a long training meets now and then; none if not even one sample
-    /// fits, if burn's tuner did not come to an end in that run, or if the batch was found by replay.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fits_without_overwriting: Option<bool>,
-    /// Samples in the largest batch that fits in every run that was tried, if that was asked for: without and with
-    /// queue lags, and where burn does not overwrite some operands.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_run_batch: Option<u64>,
-    /// Samples in the batch before the largest, if that does not fit although the largest does: with another batch the
-    /// pools have pages of another size.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub smaller_refused: Option<u64>,
-    /// The peak of the largest batch.
+    /// The peak of the largest batch; with the meaning that it has in the answer of `estimate`.
     pub at_max: Option<Peak>,
     /// The first batch that does not fit.
     pub next: FirstRejected,
     /// What prevents a larger batch.
     pub limit: Limit,
-    /// The run that confirmed the calls from which the batches were found by replay; none if they were run on the
-    /// card.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replayed_from: Option<ConfirmedRun>,
-}
-
-/// A run on a card with the same kernels and no less memory, whose calls were as predicted from few samples.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct ConfirmedRun {
-    /// The name of the card.
-    pub gpu: String,
-    /// The number of samples: the largest batch on that card.
-    pub batch: u64,
-}
-
-impl ConfirmedRun {
-    /// The run that confirmed `calls`.
-    pub fn of(calls: &ConfirmedCalls) -> Self {
-        Self {
-            gpu: calls.device().card.name.clone(),
-            batch: calls.batch(),
-        }
-    }
 }
 
 impl CardBatch {
-    /// The answer for `card`, from the largest batch that was found, and the one that fits in every run if that was
-    /// asked for; `replayed_from` if it was found by replay; `tokens` are those of a sample.
-    pub fn new(
-        card: &Card,
-        found: &LargestBatch,
-        every_run_batch: Option<u64>,
-        replayed_from: Option<ConfirmedRun>,
-        tokens: Option<usize>,
-    ) -> Self {
-        let overhead = card.device.card.overhead;
+    /// The answer for `card`, from the largest batch that was found; `tokens` are those of a sample.
+    pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
+        let peak = |estimate| Peak::new(estimate, Some(card), card.device.card.overhead);
         Self {
             gpu: GpuName::new(card),
             max_batch: found.batch,
             max_tokens: tokens.map(|tokens| found.batch * tokens as u64),
-            fits_without_overwriting: found.fits_without_overwriting,
-            every_run_batch,
-            smaller_refused: found.smaller_refused,
-            at_max: found.at_max.as_ref().map(|at| Peak::new(at, overhead)),
+            at_max: found.at_max.as_ref().map(peak),
             next: FirstRejected {
                 batch: found.next.batch,
-                peak: Peak::new(&found.next.estimate, overhead),
+                peak: peak(&found.next.estimate),
                 refused: found.next.refused.to_string(),
             },
             limit: found.limit,
-            replayed_from,
         }
     }
 }
@@ -374,10 +325,6 @@ pub struct BatchRun {
     pub may_fit: bool,
     /// Whether it may run out of memory all the same, in such a run. It is looked for if the batch did.
     pub may_run_out: bool,
-    /// Whether it also fits where burn does not overwrite some operands, as `max-batch` says before any measurement
-    /// ([`CardBatch::fits_without_overwriting`]); none for the next batch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fits_without_overwriting: Option<bool>,
     /// How often burn's tuner was asked for a kernel that it did not know, although the step was tuned before; none
     /// if never.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -387,8 +334,7 @@ pub struct BatchRun {
 }
 
 impl BatchRun {
-    /// Whether the batch ended as estimated on a device of this kind: a batch that fits, but not in every run, may run out
-    /// of memory. On a software device any failure counts as being out of memory, since Mesa's driver crashes and does not
+    /// Whether the batch ended as estimated on a device of this kind. On a software device any failure counts as being out of memory, since Mesa's driver crashes and does not
     /// report it. On others only that error counts.
     pub fn agrees(&self, device: DeviceKind) -> bool {
         let trained = self.ending == Outcome::Trained;
@@ -399,7 +345,7 @@ impl BatchRun {
             }
         };
         match self.fits {
-            true => trained || self.fits_without_overwriting == Some(false) && ran_out,
+            true => trained,
             false => self.may_fit && trained || ran_out,
         }
     }
@@ -494,8 +440,7 @@ impl From<&Gpu> for GpuReport {
 mod tests {
     use super::*;
 
-    /// A batch that fits only with some queue lag may train or not: on a real device the lag changes all the time. So may
-    /// one that fits, but not where burn does not overwrite some operands.
+    /// A batch that fits only with some queue lag may train or not: on a real device the lag changes all the time.
     #[test]
     fn a_batch_ends_as_estimated() {
         let ending = [
@@ -504,7 +449,7 @@ mod tests {
             Outcome::Failed(String::new()),
             Outcome::TimedOut(1),
         ];
-        let agreements = |device, fits, may_fit, fits_without_overwriting| {
+        let agreements = |device, fits, may_fit| {
             ending.clone().map(|ending| {
                 let run = BatchRun {
                     batch: 1,
@@ -512,7 +457,6 @@ mod tests {
                     fits,
                     may_fit,
                     may_run_out: !fits,
-                    fits_without_overwriting,
                     tuner_requests: None,
                     ending,
                 };
@@ -522,15 +466,11 @@ mod tests {
         for device in [DeviceKind::Gpu, DeviceKind::Counting, DeviceKind::Software] {
             // Only a software device may fail in any way when it is out of memory.
             let any = device == DeviceKind::Software;
-            for certain in [None, Some(true)] {
-                let ends = agreements(device, true, true, certain);
-                assert_eq!(ends, [true, false, false, false]);
-            }
-            let ends = agreements(device, true, true, Some(false));
+            let ends = agreements(device, true, true);
+            assert_eq!(ends, [true, false, false, false]);
+            let ends = agreements(device, false, true);
             assert_eq!(ends, [true, true, any, false]);
-            let ends = agreements(device, false, true, None);
-            assert_eq!(ends, [true, true, any, false]);
-            let ends = agreements(device, false, false, None);
+            let ends = agreements(device, false, false);
             assert_eq!(ends, [false, true, any, false]);
         }
     }

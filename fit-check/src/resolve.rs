@@ -26,8 +26,8 @@ pub struct ResolvedRequest<M = AnyModel> {
     pub job: Job,
     /// The simulated runtime.
     pub runtime: Runtime,
-    /// Whether its kernels were tuned before.
-    pub tuning: Tuning,
+    /// The only runs that have to complete: the first, in which burn tunes its kernels, or those after it; none if all have to.
+    pub only: Option<Tuning>,
     /// The cards; empty if none was named.
     pub cards: Vec<Card>,
 }
@@ -67,14 +67,15 @@ impl<M: Model> ResolvedRequest<M> {
 
     fn with_job(model: M, job: Job, raw: &cli::Cards) -> Result<Self, UserError> {
         let runtime = runtime(raw)?;
-        let tuning = tuning(raw)?;
+        let only = only(raw)?;
+        let tuning = only.unwrap_or_default();
         Ok(Self {
             model,
             origin: Origin::default(),
             weights: None,
             job,
             runtime,
-            tuning,
+            only,
             cards: cards(&raw.gpu, raw.memory.as_deref(), runtime, tuning)?,
         })
     }
@@ -83,7 +84,7 @@ impl<M: Model> ResolvedRequest<M> {
     pub fn unlimited(&self) -> DeviceSpec {
         match self.cards.first() {
             Some(card) => card.device.without_limit(),
-            None => DeviceSpec::unlimited(self.runtime).with_tuning(self.tuning),
+            None => DeviceSpec::unlimited(self.runtime),
         }
     }
 }
@@ -235,13 +236,15 @@ pub fn runtime(raw: &cli::Cards) -> Result<Runtime, UserError> {
     choice("--runtime", &raw.runtime, Runtime::VARIANTS)
 }
 
-/// Whether the kernels were tuned before.
+/// The only runs that have to complete; none if all have to.
 ///
 /// # Errors
 ///
 /// There is no such state.
-pub fn tuning(raw: &cli::Cards) -> Result<Tuning, UserError> {
-    choice("--tuning", &raw.tuning, Tuning::VARIANTS)
+pub fn only(raw: &cli::Cards) -> Result<Option<Tuning>, UserError> {
+    let typed = raw.tuning.as_ref();
+    let tuning = typed.map(|text| choice("--tuning", text, Tuning::VARIANTS));
+    tuning.transpose()
 }
 
 /// The largest tensor of a network is at most this many times its input: 64 channels in each

@@ -105,7 +105,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
     let record: Record = serde_json::from_str(record).unwrap();
     let variant = model_zoo::find("resnet-20").unwrap();
     let job = Request::default().resolve(&variant).unwrap();
-    let asked = JobInfo::of(&variant, &job, Runtime::Wgpu, Tuning::Cold, Some(4));
+    let asked = JobInfo::of(&variant, &job, Runtime::Wgpu, Some(Tuning::Cold), Some(4));
     let endings = [
         Outcome::Trained,
         Outcome::OutOfMemory("no room".into()),
@@ -133,7 +133,6 @@ fn answers_about_a_device_are_what_the_schema_says() {
             fits: true,
             may_fit: true,
             may_run_out: false,
-            fits_without_overwriting: Some(true),
             tuner_requests: Some(3),
             ending,
         };

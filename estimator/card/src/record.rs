@@ -154,6 +154,10 @@ pub struct Buffer {
     pub layout: Option<LayoutId>,
     /// Whether the runtime allocated it for itself, for the metadata of a launch.
     pub metadata: bool,
+    /// Whether the step goes on without it: burn's tuner requests it to try a kernel, or to probe the card, and leaves that
+    /// out if the card has no room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 /// Why a card refused an allocation.
@@ -249,6 +253,11 @@ impl Recording {
         &self.buffers[buffer.0 as usize]
     }
 
+    /// Whether a program does the same in both recordings, with buffers of the same sizes.
+    pub fn makes_calls_of(&self, other: &Self) -> bool {
+        self.events == other.events && self.buffers == other.buffers && self.operands == other.operands
+    }
+
     /// The phase with which a step begins: [`Phase::Data`], or [`Phase::Forward`] if the program never reports the end
     /// of the other.
     pub fn first_phase(&self) -> Phase {
@@ -324,6 +333,7 @@ impl Recording {
             bytes,
             layout: None,
             metadata,
+            optional: false,
         });
         BufferId(self.buffers.len() as u32 - 1)
     }

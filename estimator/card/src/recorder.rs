@@ -167,6 +167,12 @@ impl Recorder {
         buffers[buffer.0 as usize].layout = layout;
     }
 
+    /// Notes that the step goes on without `buffer`: see [`Buffer::optional`](crate::record::Buffer).
+    pub fn make_optional(&mut self, buffer: BufferId) {
+        let buffers = Arc::make_mut(&mut self.recording.buffers);
+        buffers[buffer.0 as usize].optional = true;
+    }
+
     /// Whether `buffer` was in use when the recorder last looked.
     pub fn is_live(&self, buffer: BufferId) -> bool {
         let place = self.live.binary_search_by_key(&buffer, |(live, _)| *live);

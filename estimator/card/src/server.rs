@@ -439,6 +439,9 @@ impl CardServer {
             let weak = MemoryHandle::binding(memory.clone()).downgrade();
             let buffer = recorder.allocated(stream, id, weak, Bytes(size), false);
             recorder.laid_out(buffer, self.notes.take(id));
+            if self.profiler.is_running() || self.probing.contains(&stream) {
+                recorder.make_optional(buffer);
+            }
         }
         if self.profiler.is_running() {
             self.profiler.allocated(&memory, Bytes(size));

@@ -102,6 +102,7 @@ mod tests {
             bytes: Bytes(512),
             layout: None,
             metadata: false,
+            optional: false,
         };
         let mut recording = Recording::default();
         recording.events.extend(events);

@@ -8,15 +8,17 @@ use std::sync::{Mutex, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::confirmed::Validation;
 use super::proposer::{Learned, Proposer};
-use super::{LargestFit, Remembering, fit_near, largest_fit};
+use super::search::Search;
+use super::validation::Validation;
+use super::{LargestFit, Remembering, largest_fit};
 use crate::Error;
 use crate::card::DeviceSpec;
 use crate::device_groups::{group_by_kernels, group_identical};
 use crate::job::Program;
 use crate::parallel::parallel_map;
 use crate::record::Recording;
+use crate::run_kind::Required;
 
 /// How a largest batch was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,9 +27,9 @@ use crate::record::Recording;
 pub enum Method {
     /// The step ran on the card, with this batch and with the next.
     Simulation,
-    /// The step ran on a card with more memory and the same kernels, and each call and size was as predicted
+    /// The step ran with tuned kernels on a card with more memory and the same kernels, and each call and size was as predicted
     /// from two small batches. The predicted calls of this batch and of the next were then replayed (for a
-    /// single sample, the calls of a recorded run).
+    /// single sample, the calls of a recorded run). The other runs that have to complete were made on the card.
     Replay,
 }
 
@@ -233,29 +235,29 @@ impl<'a, P: Program> Group<'a, P> {
         let proposer = &self.calibration().proposer;
         let Some(predictor) = proposer.predictor() else {
             let mut fit = largest_fit(program, proposer, device);
-            take_run(&mut fit);
+            take_tuned_run(&mut fit);
             return CellResult {
                 fit,
                 method: Method::Simulation,
             };
         };
-        match validation.replay(predictor, device) {
-            Ok(fit) => CellResult {
-                fit: Ok(fit),
-                method: Method::Replay,
-            },
-            Err(guess) => {
-                let program = Remembering::new(program);
-                let mut fit = fit_near(&program, proposer, guess, device);
-                if let Some((batch, recording)) = take_run(&mut fit) {
-                    validation.add(predictor.scaling(), batch, &recording, device);
-                }
-                CellResult {
-                    fit,
-                    method: Method::Simulation,
-                }
+        let tuned = Required::Tuned.on(device);
+        let proposed = validation.predicted(predictor, &tuned).batch;
+        let replayed = |batch| {
+            let covered = validation.covers(predictor, batch);
+            covered.then(|| predictor.refused(batch, &tuned))
+        };
+        let program = Remembering::new(program);
+        let search = Search::new(&program, proposer, device).with_replays(&replayed);
+        let mut fit = search.find_near(proposed);
+        let method = match take_tuned_run(&mut fit) {
+            None => Method::Replay,
+            Some((batch, recording)) => {
+                validation.add(predictor.scaling(), batch, &recording, device);
+                Method::Simulation
             }
-        }
+        };
+        CellResult { fit, method }
     }
 
     fn calibrate(&self) -> Calibration<'a, P> {
@@ -268,7 +270,7 @@ impl<'a, P: Program> Group<'a, P> {
             Err(_) => Proposer::without_knowledge(),
         };
         let mut first = largest_fit(job.program, &common, device);
-        let run = take_run(&mut first);
+        let run = take_tuned_run(&mut first);
         let validated = |proposer: &Proposer<P>| {
             let mut validation = Validation::default();
             if let (Some(predictor), Some((batch, recording))) = (proposer.predictor(), &run) {
@@ -306,9 +308,11 @@ impl<P: Program> Calibration<'_, P> {
     }
 }
 
-/// Takes the run of the largest batch out of `found`: the batch and its recording, which is large and not
-/// needed afterwards.
-fn take_run(found: &mut Result<LargestFit, Error>) -> Option<(u64, Recording)> {
+/// Takes the runs of the largest batch out of `found`, which are large and not needed afterwards. Returns the batch and the
+/// recording of the run with tuned kernels, if there was one.
+fn take_tuned_run(found: &mut Result<LargestFit, Error>) -> Option<(u64, Recording)> {
     let fit = found.as_mut().ok()?;
-    Some((fit.batch, fit.at_max.take()?.recording))
+    let mut runs = std::mem::take(&mut fit.runs).into_iter();
+    let (_, tuned) = runs.find(|(required, _)| *required == Required::Tuned)?;
+    Some((fit.batch, tuned.recording))
 }

@@ -6,13 +6,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::scaling::Scaling;
-use super::search::{gallop, probe_distances, probes};
+use super::gallop::gallop;
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::parallel::{parallel_find_map, parallel_map};
 use crate::queue_lag::{Lagged, out_of_memory, resized};
 use crate::record::{BufferId, Failure, Recording};
 use crate::replay::{record_replay, replay, replay_growing};
+use crate::run_kind::RunKind;
 use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
@@ -72,39 +73,15 @@ impl<'a, P: Program> Predictor<'a, P> {
     ///
     /// The search takes fewer replays with the [share](Scaling::share) of another card.
     pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
-        let accepts = |batch| self.program.accepts(batch);
         let bound = self.scaling.bound(spec);
         let start = match share {
             Some(share) => (bound as f64 * share).round() as u64,
             None => self.start(bound, spec),
         };
         let fits = |batch| self.fits_with_demanding_lag(batch, spec);
-        let above = bound + 1;
-        let near = |start, reach| self.near(start, reach, above, fits);
-        let first_fit = |batch| (accepts(batch) && fits(batch)).then_some(batch);
-        let larger = |than| parallel_find_map(probes(than, bound), first_fit);
-        let slightly_larger = |than| {
-            let end = above.min(than + 1 + self.scaling.near_probes());
-            parallel_find_map((than + 1..end).rev(), first_fit)
-        };
-        // Search from above: a card refuses a batch that is too large early, so that replay costs less.
-        let above_start = larger(start);
-        let [of_rest, of_bound] = probe_distances(start, bound);
-        let (mut batch, mut next) = match above_start {
-            Some(larger) => near(larger, of_rest.min(of_bound)),
-            None => near(start, 1),
-        };
-        // A batch larger than `next` may fit again: with another batch the pools have pages of another size.
-        let tried = above_start.is_none() && start < next;
-        let more = |next| {
-            let larger = if tried { None } else { larger(next) };
-            larger.or_else(|| slightly_larger(next))
-        };
-        while let Some(more) = more(next) {
-            (batch, next) = near(more, 1);
-        }
-        // Where the search ends at `above`, the program need not accept that many samples.
-        let accepted = (next..=2 * next).find(|batch| accepts(*batch));
+        let (batch, next) = self.near(start, bound + 1, fits);
+        // Where the search ends at `bound`, the program need not accept that many samples.
+        let accepted = (next..=2 * next).find(|batch| self.program.accepts(*batch));
         Prediction {
             batch,
             next: accepted.unwrap_or(next),
@@ -124,17 +101,8 @@ impl<'a, P: Program> Predictor<'a, P> {
         if prediction.batch == 0 || fits(prediction.batch) {
             return prediction;
         }
-        let (batch, next) = self.near(prediction.batch, 1, prediction.next, fits);
+        let (batch, next) = self.near(prediction.batch, prediction.next, fits);
         Prediction { batch, next }
-    }
-
-    /// A batch that completes on a card like `spec` while the next does not, by replays: mostly what
-    /// [`predicted`](Self::predicted) returns, which also looks whether a larger batch completes.
-    pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
-        let bound = self.scaling.bound(spec);
-        let start = self.start(bound, spec);
-        let fits = |batch| self.fits_with_demanding_lag(batch, spec);
-        self.near(start, 1, bound + 1, fits).0
     }
 
     /// Whether the step with `batch` samples fits on a card like `spec` with the [most demanding](Self::most_demanding)
@@ -143,12 +111,6 @@ impl<'a, P: Program> Predictor<'a, P> {
         let lag = self.most_demanding.get().copied().unwrap_or(QueueLag::None);
         let spec = spec.clone().with_queue_lag(lag);
         self.refusal(batch, &spec).is_none()
-    }
-
-    /// Whether a device like `spec` refuses an allocation of the step with `batch` samples, by a replay; false if the
-    /// predictor does not know that step.
-    pub fn predicts_refusal(&self, batch: u64, spec: &DeviceSpec) -> bool {
-        self.knows(batch) && !self.fits_with_demanding_lag(batch, spec)
     }
 
     /// Where to begin the search for the largest batch on a card like `spec`, where the buffers of no more than
@@ -177,11 +139,11 @@ impl<'a, P: Program> Predictor<'a, P> {
         (start as u64).min(bound)
     }
 
-    /// A batch that `fits` while the next does not, searched from `start` outwards, first by `reach`, below `above`.
-    fn near(&self, start: u64, reach: u64, above: u64, fits: impl Fn(u64) -> bool) -> (u64, u64) {
+    /// A batch that `fits` while the next does not, searched from `start` outwards, below `above`.
+    fn near(&self, start: u64, above: u64, fits: impl Fn(u64) -> bool) -> (u64, u64) {
         let accepts = |batch| self.program.accepts(batch);
-        let fits = |batch| Ok::<_, Infallible>(fits(batch));
-        let Ok(found) = gallop(start, reach, above, accepts, fits);
+        let tried = |batch| Ok::<_, Infallible>(fits(batch).into());
+        let Ok(found) = gallop(start, above, accepts, tried);
         found
     }
 
@@ -191,13 +153,13 @@ impl<'a, P: Program> Predictor<'a, P> {
         batch >= self.scaling.recorded() || batch == 1 && self.one().is_some()
     }
 
-    /// The allocation that a card like `spec` refuses of the first batch that does not fit by `predicted`.
-    pub fn refused(&self, predicted: &Prediction, spec: &DeviceSpec) -> Option<OutOfMemory> {
-        let (failure, lag) = self.first_refusal(predicted.next, spec, QueueLag::None)?;
-        let (recording, sizes) = self.step(predicted.next, lag);
+    /// The allocation that a card like `spec` refuses of the step with `batch` samples.
+    pub fn refused(&self, batch: u64, spec: &DeviceSpec) -> Option<OutOfMemory> {
+        let (failure, lag) = self.first_refusal(batch, spec, QueueLag::None)?;
+        let (recording, sizes) = self.step(batch, lag);
         let device = spec.clone().with_queue_lag(lag);
         let (recording, _) = record_replay(&device, &resized(recording, sizes));
-        Some(out_of_memory(recording, failure, lag))
+        Some(out_of_memory(recording, failure, RunKind::on(&device)))
     }
 
     /// The allocation that a card like `spec` refuses of the step with `batch` samples with the queue lag `first`, or

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Remembering;
+use super::gallop::MAX_BATCH;
 use super::predictor::{Prediction, Predictor};
 use super::scaling::Scaling;
-use super::search::MAX_BATCH;
 use crate::analysis::Timeline;
-use crate::card::DeviceSpec;
+use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::record::Recording;
+use crate::run_kind::Required;
 use crate::{Bytes, Error};
 
 /// Proposes the batch at which the search for the largest one begins, on devices with the same kernels. The search
@@ -41,7 +42,7 @@ impl<'a, P: Program> Proposer<'a, P> {
         Self {
             neighbors_differ: scaling.is_none().into(),
             predictor: scaling
-                .map(|scaling| Predictor::new(program, scaling, device.without_limit())),
+                .map(|scaling| Predictor::new(program, scaling, Required::Tuned.on(device).without_limit())),
             line: learned.line,
         }
     }
@@ -63,7 +64,7 @@ impl<'a, P: Program> Proposer<'a, P> {
     /// A batch near the largest on a device like `spec`, without running the step; 0 if nothing is known.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
         match (&self.predictor, &self.line) {
-            (Some(predictor), _) => predictor.guess(spec),
+            (Some(predictor), _) => predictor.predicted(spec, None).batch,
             (None, Some(line)) => line.batch(spec),
             (None, None) => 0,
         }
@@ -78,12 +79,6 @@ impl<'a, P: Program> Proposer<'a, P> {
         predictor.map_or(batch, |predictor| {
             predictor.with_each_lag(prediction, spec).batch
         })
-    }
-
-    /// Whether a device like `spec` refuses an allocation of the step with `batch` samples, by a replay.
-    pub(super) fn predicts_refusal(&self, batch: u64, spec: &DeviceSpec) -> bool {
-        let predictor = self.predictor.as_ref();
-        predictor.is_some_and(|predictor| predictor.predicts_refusal(batch, spec))
     }
 
     /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the
@@ -102,9 +97,7 @@ impl<'a, P: Program> Proposer<'a, P> {
         let predictor = self.predictor.as_ref();
         let guess = match predictor {
             // The recordings have about as many samples, or more, so nothing can be checked.
-            Some(predictor) if guess / 2 < predictor.scaling().recorded() => {
-                return Ok(predicted(predictor, guess, spec));
-            }
+            Some(predictor) if guess / 2 < predictor.scaling().recorded() => return Ok(guess),
             _ => guess,
         };
         if !program.accepts(guess) {
@@ -116,7 +109,7 @@ impl<'a, P: Program> Proposer<'a, P> {
         let run = run.recording;
         let fits = run.failure.is_none();
         let is_last = || {
-            let next = Error::if_kernels(program.attempt(guess + 1, spec))?;
+            let next = Error::if_kernels(program.attempt(guess + 1, spec, QueueLag::REQUIRED))?;
             Ok::<_, Error>(next.is_none_or(|(_, refused)| refused.is_some()))
         };
         if let Some(predictor) = predictor
@@ -124,8 +117,7 @@ impl<'a, P: Program> Proposer<'a, P> {
             && (predictor.scaling().matches(guess, &run)
                 || program.accepts(guess + 1) && is_last()?)
         {
-            // A larger batch may fit although the next does not.
-            return Ok(predicted(predictor, guess, spec).max(guess));
+            return Ok(guess);
         }
         if self.neighbors_differ.load(Ordering::Relaxed) {
             return Ok(guess);
@@ -175,6 +167,7 @@ impl Learned {
         if !program.accepts(FEW) || !program.accepts(FEW + 1) {
             return Ok(Self::default());
         }
+        let device = &Required::Tuned.on(device);
         let unlimited = device.without_limit();
         let sketch = |batch| program.sketch(batch, unlimited.clone());
         let (few, more) = (sketch(FEW)?, sketch(FEW + 1)?);

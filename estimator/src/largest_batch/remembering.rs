@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use crate::card::DeviceSpec;
+use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::queue_lag::refused_with_lag;
 use crate::record::Recording;
 use crate::simulated::Simulated;
-use crate::{Error, OutOfMemory};
+use crate::{Error, OutOfMemory, Tuning};
 
 /// What a device refused of a step, if anything; or why the step failed.
 type Outcome = Result<Option<OutOfMemory>, Error>;
@@ -19,7 +19,6 @@ pub(super) struct Remembering<'a, P> {
     latest: Mutex<VecDeque<(u64, Arc<Simulated>)>>,
     /// By batch and device.
     outcomes: Mutex<Vec<(u64, DeviceSpec, Outcome)>>,
-    continued: bool,
 }
 
 /// How many runs are remembered: those of two batches, with and without a limit.
@@ -31,15 +30,6 @@ impl<'a, P> Remembering<'a, P> {
             program,
             latest: Mutex::default(),
             outcomes: Mutex::default(),
-            continued: false,
-        }
-    }
-
-    /// Also remembers what a run [went on](Simulated::continued) to do, which takes as much memory again.
-    pub fn with_continued(self) -> Self {
-        Self {
-            continued: true,
-            ..self
         }
     }
 }
@@ -63,17 +53,23 @@ impl<P: Program> Remembering<'_, P> {
         known.map(|(_, run)| run.clone())
     }
 
-    /// As [`attempt`].
+    /// Runs the program with `batch` samples on a device like `spec`. Also returns the allocation that the device refused, in
+    /// that run or with one of `lags`.
     pub fn attempt(
         &self,
         batch: u64,
         spec: &DeviceSpec,
+        lags: &[QueueLag],
     ) -> Result<(Simulated, Option<OutOfMemory>), Error> {
         if let Some(outcome) = self.outcome(batch, spec) {
             let refused = outcome?;
             return Ok((self.simulate(batch, spec.clone())?, refused));
         }
-        let (run, refused) = attempt(self, batch, spec)?;
+        let run = self.simulate(batch, spec.clone())?;
+        let refused = match run.outcome() {
+            Ok(()) => refused_with_lag(&run, lags),
+            Err(refused) => Some(refused),
+        };
         self.remember(batch, spec, Ok(refused.clone()));
         Ok((run, refused))
     }
@@ -103,8 +99,7 @@ impl<P: Program> Program for Remembering<'_, P> {
         if let Err(error @ Error::NoKernel(_)) = &run {
             self.remember(batch, &spec, Err(error.clone()));
         }
-        let mut simulated = run?;
-        simulated.continued = simulated.continued.filter(|_| self.continued);
+        let simulated = run?;
         let mut latest = self.latest.lock().expect("nothing panics with it");
         latest.truncate(REMEMBERED - 1);
         latest.push_front((batch, Arc::new(simulated.clone())));
@@ -118,19 +113,8 @@ impl<P: Program> Program for Remembering<'_, P> {
     fn accepts(&self, batch: u64) -> bool {
         self.program.accepts(batch)
     }
-}
 
-/// Runs `program` with `batch` samples on a device like `spec`. Also returns the allocation that the device refused,
-/// without queue lag or with one of [`QueueLag::REQUIRED`](crate::QueueLag::REQUIRED).
-fn attempt(
-    program: &impl Program,
-    batch: u64,
-    spec: &DeviceSpec,
-) -> Result<(Simulated, Option<OutOfMemory>), Error> {
-    let run = program.simulate(batch, spec.clone())?;
-    let refused = match run.outcome() {
-        Ok(()) => refused_with_lag(program, batch, &run)?,
-        Err(refused) => Some(refused),
-    };
-    Ok((run, refused))
+    fn only(&self) -> Option<Tuning> {
+        self.program.only()
+    }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use simulated_card::LayoutRule;
 
 use super::agreement::{Agreement, own_buffers};
-use super::search::{MAX_BATCH, between};
+use super::gallop::{MAX_BATCH, between};
 use crate::card::{DeviceSpec, any_service};
 use crate::job::Program;
 use crate::record::{Buffer, Event, Layout, Recording, TensorLayout};
@@ -106,12 +106,6 @@ fn slopes(layout: &Layout, grown: &Layout) -> Option<Vec<Vec<i64>>> {
     })
 }
 
-/// How many calls the replays of the batches right above a proposed one may make together: about a quarter of a second.
-const PROBED_CALLS: usize = 50_000;
-
-/// How many batches right above a proposed one are tried at most.
-const MAX_NEAR_PROBES: usize = 8;
-
 /// Some kernels depend on the power of two that divides the number of samples. Two batches that are odd multiples
 /// of this one make the same calls where neighbors do not: seen of DCGAN with 6680, 6696, 7336 and 7352 samples.
 const POWER: u64 = 8;
@@ -162,28 +156,27 @@ impl Scaling {
     }
 
     /// Learns from the recordings of the same step with two numbers of samples, the smaller first, both on cards
-    /// like `spec`; `None` if they do not match.
+    /// like `spec`; `None` if they do not match, or if the card refused an allocation in one of them, so that it has not all calls.
     pub fn between(
         (batch, recording): (u64, Recording),
         (larger, more): (u64, &Recording),
         spec: &DeviceSpec,
     ) -> Option<Self> {
+        if recording.failure.is_some() || more.failure.is_some() {
+            return None;
+        }
         let agreement = Agreement::between(&recording, more)?;
         let mut growths: IndexSet<Growth> = IndexSet::new();
         let mut grown = own_buffers(more);
         let mut growth = |buffer: &Buffer| match buffer.metadata {
-            true => Growth::none(buffer.bytes),
-            false => {
-                let (_, grown) = grown
-                    .next()
-                    .expect("as many as in a recording that matches");
-                Growth::between(&recording, buffer, more, grown)
-            }
+            true => Some(Growth::none(buffer.bytes)),
+            false => Some(Growth::between(&recording, buffer, more, grown.next()?.1)),
         };
         let buffers = recording.buffers.iter();
-        let growth_of = buffers
-            .map(|buffer| growths.insert_full(growth(buffer)).0)
+        let growth_of: Option<_> = buffers
+            .map(|buffer| Some(growths.insert_full(growth(buffer)?).0))
             .collect();
+        let growth_of = growth_of?;
         Some(Self {
             recording,
             batch,
@@ -206,32 +199,6 @@ impl Scaling {
                 .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
-    /// The same growth, with the calls of `recording`, which [matches](Self::matches): what a runtime keeps for itself
-    /// depends on shapes, which can be equal by chance with few samples.
-    pub(super) fn with_calls_of(&self, recording: Recording) -> Self {
-        let mut growths: IndexSet<Growth> = self.growths.iter().cloned().collect();
-        let mut own = own_buffers(&self.recording);
-        let growth_of = recording
-            .buffers
-            .iter()
-            .map(|buffer| match buffer.metadata {
-                true => growths.insert_full(Growth::none(buffer.bytes)).0,
-                false => {
-                    let (same, _) = own.next().expect("as many as in a recording that matches");
-                    self.growth_of[same.0 as usize]
-                }
-            });
-        Self {
-            growth_of: growth_of.collect(),
-            growths: growths.into_iter().collect(),
-            recording,
-            batch: self.batch,
-            agreement: self.agreement,
-            stride: self.stride,
-            device: self.device.clone(),
-        }
-    }
-
     /// The size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
     fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
@@ -244,13 +211,6 @@ impl Scaling {
         growths.map(|growth| grown[*growth]).collect()
     }
 
-    /// How many batches right above a proposed one are worth a replay each: none, if the step makes so many calls that a
-    /// replay takes a quarter of a second.
-    pub(super) fn near_probes(&self) -> u64 {
-        let calls = self.recording.events.len().max(1);
-        (PROBED_CALLS / calls).min(MAX_NEAR_PROBES) as u64
-    }
-
     /// The smallest recorded batch.
     pub(super) fn recorded(&self) -> u64 {
         self.batch
@@ -259,6 +219,12 @@ impl Scaling {
     /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
     pub(super) fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
         (&self.recording, self.sizes(batch))
+    }
+
+    /// By how many bytes more are in use at once with `batch` samples than with one less.
+    pub(super) fn sample(&self, batch: u64) -> u64 {
+        let before = self.peak(batch.saturating_sub(1));
+        self.peak(batch).saturating_sub(before)
     }
 
     /// The most bytes in use at once with `batch` samples.

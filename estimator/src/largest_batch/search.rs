@@ -1,126 +1,158 @@
-//! Searches among numbers of samples.
+//! The search for the largest batch that fits on one device.
 
-use std::cmp::Reverse;
+use super::gallop::{MAX_BATCH, Tried, gallop};
+use super::{LargestFit, Proposer, Remembering};
+use crate::card::DeviceSpec;
+use crate::job::Program;
+use crate::record::BufferId;
+use crate::replay::replay_growing;
+use crate::required::most_needed;
+use crate::run_kind::Required;
+use crate::simulated::Simulated;
+use crate::{Error, OutOfMemory};
 
-/// The largest batch that is tried: with more samples, the indices of a step's tensors would not fit into the
-/// 32 bits with which most kernels count.
-pub(super) const MAX_BATCH: u64 = 1 << 31;
+/// What replays tell of the runs with tuned kernels of some number of samples: whether the device refuses an allocation; `None`
+/// where it takes a run.
+pub(super) type Replayed<'a> = dyn Fn(u64) -> Option<Option<OutOfMemory>> + 'a;
 
-/// Searches for a number that `fits` while the next one does not, from `start` outwards, first by `reach`.
-/// Returns both; the first is 0 if no number fits. The search tries only numbers below `high` that `accepts`
-/// allows, and assumes that `high` does not fit.
-pub(super) fn gallop<E>(
-    start: u64,
-    mut reach: u64,
-    high: u64,
-    accepts: impl Fn(u64) -> bool,
-    mut fits: impl FnMut(u64) -> Result<bool, E>,
-) -> Result<(u64, u64), E> {
-    let mut most = 0;
-    let mut least = high;
-    let mut wanted = start;
-    while let Some(candidate) = nearest(wanted, most, least, &accepts) {
-        match fits(candidate)? {
-            true => most = candidate,
-            false => least = candidate,
+/// The search for the largest batch that fits on one device.
+pub(super) struct Search<'a, 'p, P> {
+    program: &'a Remembering<'p, P>,
+    proposer: &'a Proposer<'p, P>,
+    device: &'a DeviceSpec,
+    replayed: Option<&'a Replayed<'a>>,
+}
+
+/// A run of the step that was tried, and the allocation that the device refused.
+type Attempt = (Option<Simulated>, Option<OutOfMemory>);
+
+impl<'a, 'p, P: Program> Search<'a, 'p, P> {
+    /// The search for the largest batch of `program` on a device like `device`; `proposer` knows that program.
+    pub fn new(
+        program: &'a Remembering<'p, P>,
+        proposer: &'a Proposer<'p, P>,
+        device: &'a DeviceSpec,
+    ) -> Self {
+        Self {
+            program,
+            proposer,
+            device,
+            replayed: None,
         }
-        wanted = match (most > 0, least < high) {
-            (true, false) => most.saturating_add(reach),
-            (false, true) => least.saturating_sub(reach),
-            _ => most + (least - most) / 2,
+    }
+
+    /// The same search, in which the step is not run where `replayed` tells what such a run does.
+    pub fn with_replays(self, replayed: &'a Replayed<'a>) -> Self {
+        Self {
+            replayed: Some(replayed),
+            ..self
+        }
+    }
+
+    /// Searches from where the proposer proposes.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed, or every batch fits ([`Error::NoLimit`]).
+    pub fn find(&self) -> Result<LargestFit, Error> {
+        let tuned = Required::Tuned.on(self.device);
+        let guess = self.proposer.guess(&tuned);
+        let proposed = self.proposer.proposed(self.program, guess, &tuned)?;
+        // Where it does not fit, replays find a smaller one sooner than runs.
+        let is_refused = || {
+            let attempt = Error::if_kernels(self.attempt(Required::Tuned, proposed))?;
+            Ok::<_, Error>(attempt.is_some_and(|(_, refused)| refused.is_some()))
         };
-        reach = reach.saturating_mul(2);
+        self.find_near(match self.program.accepts(proposed) && is_refused()? {
+            true => self.proposer.with_each_lag(proposed, &tuned),
+            false => proposed,
+        })
     }
-    Ok((most, least))
-}
 
-/// The number nearest to `wanted` that `accepts` allows, strictly between `low` and `high`: the nearest from
-/// below, or else from above.
-fn nearest(wanted: u64, low: u64, high: u64, accepts: impl Fn(u64) -> bool) -> Option<u64> {
-    if high - low < 2 {
-        return None;
-    }
-    let wanted = wanted.clamp(low + 1, high - 1);
-    let mut below = (low + 1..=wanted).rev();
-    let mut above = wanted + 1..high;
-    below
-        .find(|batch| accepts(*batch))
-        .or_else(|| above.find(|batch| accepts(*batch)))
-}
-
-/// The distances of the numbers above `low` and up to `high` at which the predictor tries whether a larger batch fits than `low`;
-/// the buffers alone of `high` samples fit. The batches that fit there are few and have no order, so the distances are
-/// chosen. With the first, 536 samples of Transformer-big are found to fit on a Quadro RTX 6000 (mixed precision, without fusion),
-/// where 522 do not; with the second, 442 samples of ELMo on an RTX A4500, where 400 do not.
-pub(super) fn probe_distances(low: u64, high: u64) -> [u64; 2] {
-    let above = high.saturating_sub(low);
-    [above.div_ceil(8).max(1), high.div_ceil(32).max(1)]
-}
-
-/// The numbers above `low` and up to `high` at such distances from `high`, the largest first.
-pub(super) fn probes(low: u64, high: u64) -> Vec<u64> {
-    let strided = |distance| (low + 1..=high).rev().step_by(distance as usize);
-    let distances = probe_distances(low, high).into_iter();
-    let mut probes: Vec<_> = distances.flat_map(strided).collect();
-    probes.sort_unstable_by_key(|probe| Reverse(*probe));
-    probes.dedup();
-    probes
-}
-
-/// The largest number from `low` on and below `high` that `fits`, if all smaller ones fit too; `low` is
-/// assumed to fit.
-pub(super) fn between(low: u64, high: u64, fits: impl Fn(u64) -> bool) -> u64 {
-    // Double first: most answers are small, and refusing a large batch is not cheaper.
-    let mut most = low;
-    let mut least = (low + 1).min(high);
-    while least < high && fits(least) {
-        most = least;
-        least = least.saturating_mul(2).min(high);
-    }
-    while least - most > 1 {
-        let middle = most + (least - most) / 2;
-        match fits(middle) {
-            true => most = middle,
-            false => least = middle,
-        }
-    }
-    most
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use super::*;
-
-    /// Against trying every number: the largest that fits, from every start, where every third number is
-    /// accepted and where all are.
-    #[test]
-    fn a_gallop_finds_what_trying_every_number_finds() {
-        for step in [1, 3] {
-            let accepts = |number: u64| number.is_multiple_of(step);
-            for limit in 0..40 {
-                let fits = |number: u64| number <= limit;
-                let expected = (1..50).filter(|n| accepts(*n) && fits(*n)).max();
-                let next = (1..50).find(|n| accepts(*n) && !fits(*n));
-                for start in [0, 1, 7, limit, limit + 1, 49] {
-                    let Ok(found) = gallop(start, 1, 50, accepts, |n| Ok::<_, Infallible>(fits(n)));
-                    assert_eq!(
-                        found,
-                        (expected.unwrap_or(0), next.unwrap_or(50)),
-                        "from {start}"
-                    );
+    /// Searches from `proposed` outwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find`](Self::find).
+    pub fn find_near(&self, proposed: u64) -> Result<LargestFit, Error> {
+        let mut order = Required::runs(self.program.only()).to_vec();
+        let mut largest = Vec::new();
+        let mut refused = None;
+        let tried = |batch: u64| {
+            let mut runs = Vec::new();
+            for place in 0..order.len() {
+                let required = order[place];
+                let (run, refusal) = match self.attempt(required, batch) {
+                    Err(error @ Error::NoKernel(_)) => {
+                        if !matches!(refused, Some(Err(_))) {
+                            self.runs_at_all()?;
+                        }
+                        refused = Some(Err(error));
+                        return Ok(Tried::TooLarge(1));
+                    }
+                    attempt => attempt?,
+                };
+                if let Some(refusal) = refusal {
+                    refused = Some(Ok(refusal));
+                    // In the run in which one batch does not fit, others hardly fit either.
+                    order[..=place].rotate_right(1);
+                    return Ok(Tried::TooLarge(self.excess(run.as_ref(), batch)));
                 }
+                runs.extend(run.map(|run| (required, run)));
             }
-        }
+            largest = runs;
+            Ok::<_, Error>(Tried::Fits)
+        };
+        // The proposal is often the answer, so the search begins there and goes outwards.
+        let accepts = |batch| self.program.accepts(batch);
+        let (most, least) = gallop(proposed, MAX_BATCH, accepts, tried)?;
+        largest.sort_by_key(|(required, _)| *required);
+        Ok(LargestFit {
+            batch: most,
+            runs: largest,
+            next: least,
+            refused: refused.unwrap_or(Err(Error::NoLimit { batch: most }))?,
+        })
     }
 
-    #[test]
-    fn probes_are_counted_from_the_top() {
-        assert_eq!(probes(20, 36), [36, 34, 32, 30, 28, 26, 24, 22]);
-        assert_eq!(probes(56, 64), [64, 63, 62, 61, 60, 59, 58, 57]);
-        assert_eq!(probes(320, 640)[..4], [640, 620, 600, 580]);
-        assert_eq!(probes(640, 960)[..5], [960, 930, 920, 900, 880]);
-        assert!(probes(7, 7).is_empty() && probes(8, 7).is_empty());
+    /// Runs the step with `batch` samples on the device.
+    fn attempt(&self, required: Required, batch: u64) -> Result<Attempt, Error> {
+        let replayed = self.replayed.filter(|_| required == Required::Tuned);
+        if let Some(refused) = replayed.and_then(|replayed| replayed(batch)) {
+            return Ok((None, refused));
+        }
+        let device = required.on(self.device);
+        let attempt = self.program.attempt(batch, &device, required.lags());
+        let attempt = required.if_it_tells(attempt)?;
+        Ok(attempt.map_or((None, None), |(run, refused)| (Some(run), refused)))
+    }
+
+    /// By about how many samples `batch` is too large, of which the device refused an allocation in `run`.
+    fn excess(&self, run: Option<&Simulated>, batch: u64) -> u64 {
+        let Some((run, available)) = run.zip(self.device.available()) else {
+            return 1;
+        };
+        if run.recording.failure.is_none() {
+            return 1;
+        }
+        let recording = run.whole_recording();
+        let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
+        let unlimited = run.spec.without_limit();
+        let needed = replay_growing(&unlimited, recording, bytes, available);
+        let sample = match self.proposer.predictor() {
+            Some(predictor) => predictor.scaling().sample(batch),
+            None => most_needed(recording).0 / batch.max(1),
+        };
+        needed.0.saturating_sub(available.0).div_ceil(sample.max(1))
+    }
+
+    /// Shows that burn has a kernel for each call of the step with the fewest samples on such a device.
+    fn runs_at_all(&self) -> Result<(), Error> {
+        let fewest = (1..MAX_BATCH).find(|batch| self.program.accepts(*batch));
+        if let Some(fewest) = fewest {
+            let tuned = Required::Tuned.on(self.device);
+            self.program.sketch(fewest, tuned.without_limit())?;
+        }
+        Ok(())
     }
 }

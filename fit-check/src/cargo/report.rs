@@ -157,10 +157,6 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
         required_bytes: required,
         headroom_bytes: card.available().signed_difference(required),
         reason,
-        first_run_fits: None,
-        lag_fits: None,
-        fits_without_overwriting: None,
-        every_run_fits: None,
     }
 }
 

@@ -1,21 +1,18 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::record::Recording;
-use estimator::{
-    Choice, DeviceSpec, Estimate, KernelPreference, Program, Simulated, may_run_out, verdict,
-};
+use estimator::{Choice, DeviceSpec, Error, KernelPreference, Program, Simulated, StepRuns};
 use model_zoo::Model;
 use serde::Serialize;
 
-use crate::advice::{self, Goal, advise};
+use super::advising;
+use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
-use crate::interrupt;
 use crate::job_info::GpuName;
 use crate::lower_bound::{LowerBound, need_network};
 use crate::model_source::{AnyModel, Checkpoint};
-use crate::output::{self, Rendered, WithLayers};
+use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, Range, Verdict};
@@ -45,7 +42,7 @@ pub fn answer<M: Model + Sync>(
     };
     let options = Options::new(raw);
     let question = Question::new("estimate", options, request);
-    if let Some(known) = cache.find::<Answer>(&question) {
+    if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
@@ -58,10 +55,12 @@ pub fn answer<M: Model + Sync>(
 /// The options that change the answer about a job. The key of the cache has all of them.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Options {
+    details: bool,
     layers: bool,
     kernels: bool,
-    every_run: bool,
     advise: Advise,
+    /// The page is wrapped to it.
+    columns: usize,
 }
 
 impl Options {
@@ -72,19 +71,20 @@ impl Options {
             job: _,
             batch: _,
             tokens: _,
+            details,
             layers,
             kernels,
             plots: _,
-            every_run,
             advise,
             caching: _,
             output: _,
         } = *raw;
         Self {
+            details,
             layers,
             kernels,
-            every_run,
             advise,
+            columns: terminal::width(),
         }
     }
 }
@@ -93,11 +93,6 @@ impl Options {
 fn check<M: Model>(raw: &cli::Estimate, request: &ResolvedRequest<M>) -> anyhow::Result<()> {
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
-    if raw.every_run && request.cards.is_empty() {
-        return Err(
-            UserError::no_card("--every-run needs a card that the job is to fit on").into(),
-        );
-    }
     if raw.advise == Advise::Always && request.cards.is_empty() {
         return Err(UserError::no_card("--advise needs a card that the job is to fit on").into());
     }
@@ -120,34 +115,37 @@ fn simulate<M: Model + Sync>(
     output: &cli::Output,
 ) -> anyhow::Result<Answer> {
     let advises = options.advise == Advise::Always;
-    let runs_per_card = if options.every_run { 2 } else { 1 };
-    let steps = 1
-        + runs_per_card * request.cards.len() as u64
-        + u64::from(layers_unfused(options))
-        + u64::from(advises);
+    let unfused = layers_unfused(options, plots);
+    let steps = 1 + request.cards.len() as u64 + u64::from(unfused) + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
     let SimulatedReport {
         mut report,
         simulated,
         layers,
-    } = simulate_report(options, request, &progress)?;
+    } = simulate_report(options, unfused, request, &progress)?;
     let mut unadvised = None;
     if advises {
         let refused = report.verdicts().iter().position(|verdict| !verdict.fits);
         let card = &request.cards[refused.unwrap_or(0)];
         progress.at("trying what would make it fit");
-        render(&report, options.layers).write_if_interrupted(output)?;
-        let advice = advise(request, card, &layers, Goal::Batch);
-        interrupt::disarm();
-        match advice {
+        let (so_far, to) = (report.clone(), output.clone());
+        let write = move |advice| {
+            let advised = EstimateReport {
+                advice: Some(advice),
+                ..so_far
+            };
+            render(&advised, options).write(&to)
+        };
+        let status = status(&report);
+        match advising::changes(request, card, &layers, Goal::Batch, &progress, status, write) {
             Ok(advice) => report.advice = Some(advice),
-            Err(error) => unadvised = Some(card.error(error).about("no advice")),
+            Err(error) => unadvised = Some(error),
         }
     }
     progress.done();
     let answer = Answer {
-        rendered: render(&report, options.layers),
-        status: if report.fits() { FITS } else { DOES_NOT_FIT },
+        rendered: render(&report, options),
+        status: status(&report),
     };
     let written = answer.rendered.write(output);
     if plots.any() {
@@ -156,15 +154,20 @@ fn simulate<M: Model + Sync>(
     }
     written?;
     match unadvised {
-        Some(error) => Err(error.into()),
+        Some(error) => Err(error),
         None => Ok(answer),
     }
 }
 
+/// The exit status of an answer.
+fn status(report: &EstimateReport) -> u8 {
+    if report.fits() { FITS } else { DOES_NOT_FIT }
+}
+
 /// Whether the table of layers needs a run of its own: a fused kernel computes several layers at once, so tensors
 /// between them belong to no layer.
-fn layers_unfused(options: Options) -> bool {
-    options.layers && cfg!(feature = "fusion")
+fn layers_unfused(options: Options, plots: &cli::PlotFiles) -> bool {
+    (options.layers || plots.html.is_some()) && cfg!(feature = "fusion")
 }
 
 /// An answer without advice, and what advice and plots need.
@@ -178,50 +181,46 @@ struct SimulatedReport {
 /// Simulates `request` on an unlimited card and on its own cards.
 fn simulate_report<M: Model + Sync>(
     options: Options,
+    layers_unfused: bool,
     request: &ResolvedRequest<M>,
     progress: &Progress,
 ) -> anyhow::Result<SimulatedReport> {
-    let layers_unfused = layers_unfused(options);
-    let Options {
-        layers: _,
-        kernels,
-        every_run,
-        advise,
-    } = options;
     progress.at(&format!(
         "training {} on a simulated card",
         request.model.name()
     ));
-    let device = request.unlimited();
-    let program = training_job(&request.model, &request.job);
+    let program = training_job(&request.model, &request.job).only(request.only);
     let batch = request.job.batch as u64;
-    let on_first = |error: estimator::Error| match request.cards.first() {
+    let on_first = |error: Error| match request.cards.first() {
         Some(card) => card.error(error),
         None => error.into(),
     };
-    let simulated = program
-        .simulate_unlimited(batch, &device)
-        .map_err(on_first)?;
-    let mut estimate = simulated.estimate()?;
-    let range = match kernels {
-        true => Some(range(&program, batch, &device)?),
+    let first = match request.cards.first() {
+        Some(card) => card.device.clone(),
+        None => request.unlimited(),
+    };
+    let runs = StepRuns::of(&program, batch, &first).map_err(on_first)?;
+    let mut estimate = runs.estimate().map_err(on_first)?;
+    let unlimited = request.unlimited();
+    let range = match options.kernels {
+        true => Some(range(&program, batch, &unlimited)?),
         false => None,
     };
-    let first = (&simulated, &estimate);
-    let verdicts = verdicts(every_run, request, &program, first, progress)?;
+    let verdicts = verdicts(request, &program, &runs, progress)?;
     let refused = verdicts.iter().any(|verdict| !verdict.fits);
     let layers = advice::layers_with_parameters(&estimate);
     if layers_unfused {
         progress.at("training it without fusion, for the layers");
-        let unfused = program.simulate_unlimited(batch, &device.unfused())?;
+        let unfused = program.simulate_unlimited(batch, &unlimited.unfused())?;
         estimate.layers = unfused.estimate()?.layers;
     }
+    let simulated = runs.into_shown();
     let report = EstimateReport {
         layers_unfused,
-        offers_advice: refused && advise == Advise::Auto,
+        offers_advice: refused && options.advise == Advise::Auto,
         advice: None,
         range,
-        kernels: kernels.then(|| largest(&simulated.choices)),
+        kernels: options.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
     Ok(SimulatedReport {
@@ -231,55 +230,41 @@ fn simulate_report<M: Model + Sync>(
     })
 }
 
-/// Whether the step fits on each of the cards of `request`; `first` is the run on the first of them without its limit,
-/// with its estimate.
-fn verdicts<M: Model + Sync>(
-    every_run: bool,
+/// Whether the step fits on each of the cards of `request`; `first` are the runs on the first of them.
+fn verdicts<M: Model + Sync, P: Program>(
     request: &ResolvedRequest<M>,
-    program: &impl Program,
-    first: (&Simulated, &Estimate),
+    program: &P,
+    first: &StepRuns<P>,
     progress: &Progress,
 ) -> Result<Vec<Verdict>, UserError> {
     let batch = request.job.batch as u64;
-    // The runs, without their recordings, and estimates of cards with other kernels than the first.
-    let mut others: Vec<(Simulated, Estimate)> = Vec::new();
+    // The runs on cards with other kernels than the first.
+    let mut others: Vec<StepRuns<P>> = Vec::new();
     let cards = request.cards.iter();
     let verdicts = cards.map(|card| {
-        let name = GpuName::new(card).name;
-        progress.at(&format!("training it on {name}"));
-        let chooses_alike = |run: &Simulated| run.chooses_as_on(&card.device);
-        let place = others.iter().position(|(run, _)| chooses_alike(run));
-        let estimate = match place {
-            _ if chooses_alike(first.0) => first.1,
-            Some(place) => &others[place].1,
-            None => {
-                let run = program.simulate_unlimited(batch, &card.device);
-                let run = run.map_err(|error| card.error(error))?;
-                // If a buffer is too large for the card with each kernel, the step does not fit in any case.
-                let estimate = run.estimate().unwrap_or_else(|_| first.1.clone());
-                let recording = Recording::default();
-                others.push((Simulated { recording, ..run }, estimate));
-                &others[others.len() - 1].1
-            }
+        progress.at(&format!("training it on {}", GpuName::new(card).name));
+        let holds = |runs: &&StepRuns<P>| runs.hold_for(&card.device);
+        let known = [first].into_iter().chain(&others).find(holds);
+        let verdict = match known {
+            Some(runs) => runs.verdict(&card.device),
+            None => StepRuns::of(program, batch, &card.device).and_then(|runs| {
+                let verdict = runs.verdict(&card.device);
+                others.push(runs);
+                verdict
+            }),
         };
-        let found = verdict(program, batch, &card.device, estimate);
-        let found = found.map_err(|error| card.error(error))?;
-        let mut verdict = Verdict::new(card, &found);
-        if every_run && verdict.fits {
-            progress.at(&format!("trying other runs on {name}"));
-            let runs_out = may_run_out(program, batch, &card.device);
-            verdict.every_run_fits = Some(!runs_out.map_err(|error| card.error(error))?);
-        }
-        Ok(verdict)
+        let verdict = verdict.map_err(|error| card.error(error))?;
+        Ok(Verdict::new(card, &verdict))
     });
     verdicts.collect()
 }
 
-fn render(report: &EstimateReport, layers: bool) -> Rendered {
-    match layers {
-        true => Rendered::report(&WithLayers(report)),
-        false => Rendered::report(report),
-    }
+fn render(report: &EstimateReport, options: Options) -> Rendered {
+    Rendered::report(&EstimatePage {
+        report,
+        details: options.details,
+        layers: options.layers,
+    })
 }
 
 /// The number of operations that are shown with their kernels.
@@ -322,7 +307,7 @@ fn lower_bound(
         (raw.plots.any(), "a plot"),
         (raw.layers, "--layers"),
         (raw.kernels, "--kernels"),
-        (raw.every_run, "--every-run"),
+        (raw.details, "--details"),
         (advises, "--advise"),
     ] {
         if asked {

@@ -1,6 +1,6 @@
 //! The catalogue of cards: marketed and usable memory, provenance.
 
-use estimator::{Gpu, Tuning};
+use estimator::Gpu;
 use strum::VariantNames;
 
 use crate::cli;
@@ -40,15 +40,16 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1);
     progress.at(&format!("training {name} on cards of every kind"));
-    let (cards, undetermined) = fitting_gpus(&model, &job, runtime);
+    let found = fitting_gpus(&model, &job, runtime);
     progress.done();
     let report = FitsReport {
         asked: JobInfo {
             weights,
-            ..JobInfo::of(&model, &job, runtime, Tuning::Warm, Some(job.batch))
+            ..JobInfo::of(&model, &job, runtime, None, Some(job.batch))
         },
-        cards,
-        undetermined,
+        cards: found.cards,
+        nearest: found.nearest,
+        undetermined: found.undetermined,
     };
     output::write(&report, &raw.output)?;
     Ok(

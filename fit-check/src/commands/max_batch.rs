@@ -1,21 +1,19 @@
 //! Largest batch per card.
 
-use estimator::{
-    ConfirmedCalls, LargestBatch, Program, Proposer, largest_batch_with_calls, largest_in_every_run,
-};
+use estimator::{LargestBatch, Program, Proposer, largest_batch};
 use model_zoo::Model;
 use serde::Serialize;
 
+use super::advising;
 use crate::advice::{self, Goal};
-use crate::cache::{Answer, Cache, CallsKey, Question};
+use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::interrupt;
 use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::need_network;
-use crate::output::{self, Rendered};
+use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
-use crate::report::{CardBatch, ConfirmedRun, MaxBatchReport};
+use crate::report::{CardBatch, MaxBatchReport};
 use crate::resolve::{Batch, Card, ResolvedRequest};
 use crate::step::training_job;
 use crate::user_error::UserError;
@@ -39,11 +37,11 @@ pub fn answer<M: Model + Sync>(
     let cache = Cache::about(&request.model, &raw.caching);
     let options = Options::new(raw);
     let question = Question::new("max-batch", options, request);
-    if let Some(known) = cache.find::<Answer>(&question) {
+    if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);
     }
-    let answer = simulate(options, request, &cache, &raw.output)?;
+    let answer = simulate(options, request, &raw.output)?;
     let status = answer.status;
     cache.keep(&question, answer);
     Ok(status)
@@ -53,7 +51,8 @@ pub fn answer<M: Model + Sync>(
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Options {
     advise: Advise,
-    every_run: bool,
+    /// The page is wrapped to it.
+    columns: usize,
 }
 
 impl Options {
@@ -63,93 +62,75 @@ impl Options {
         let cli::MaxBatch {
             job: _,
             advise,
-            every_run,
             caching: _,
             output: _,
         } = *raw;
-        Self { advise, every_run }
+        Self {
+            advise,
+            columns: terminal::width(),
+        }
     }
 }
 
-/// Answers `request` by simulation, or by replay of the calls in `cache`, and writes the answer.
+/// Answers `request` by simulation, and writes the answer.
 fn simulate<M: Model + Sync>(
     options: Options,
     request: &ResolvedRequest<M>,
-    cache: &Cache,
     output: &cli::Output,
 ) -> anyhow::Result<Answer> {
-    let Options { advise, every_run } = options;
-    let searches = if every_run { 2 } else { 1 };
-    let advises = advise == Advise::Always;
-    let steps = 1 + searches * request.cards.len() as u64 + u64::from(advises);
+    let advises = options.advise == Advise::Always;
+    let steps = 1 + request.cards.len() as u64 + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
-    let found = largest_batches(every_run, request, cache, &progress)?;
+    let found = largest_batches(request, &progress)?;
     let tokens = request.job.input.tokens();
-    let cards: Vec<_> = request
-        .cards
-        .iter()
-        .zip(&found)
-        .map(|(card, found)| found.report(card, tokens))
+    let cards = request.cards.iter().zip(&found);
+    let cards: Vec<_> = cards
+        .map(|(card, found)| CardBatch::new(card, found, tokens))
         .collect();
     // The first card on which not one sample fits, else the first card.
     let empty = cards.iter().position(|card| card.max_batch == 0);
     let mut report = MaxBatchReport {
         asked: JobInfo::new(request, None),
-        offers_advice: advise == Advise::Auto && empty.is_some(),
+        offers_advice: options.advise == Advise::Auto && empty.is_some(),
         advice: None,
         cards,
     };
     if advises {
         progress.at("trying what would let more samples fit");
-        Rendered::report(&report).write_if_interrupted(output)?;
         let card = &request.cards[empty.unwrap_or(0)];
-        let layers = advice::layers_with_parameters(&found[0].largest.next.estimate);
-        let advice = advice::advise(request, card, &layers, Goal::Most);
-        interrupt::disarm();
-        match advice {
+        let layers = advice::layers_with_parameters(&found[0].next.estimate);
+        let (so_far, to) = (report.clone(), output.clone());
+        let write = move |advice| {
+            let advised = MaxBatchReport {
+                advice: Some(advice),
+                ..so_far
+            };
+            Rendered::report(&advised).write(&to)
+        };
+        let status = status(&report);
+        match advising::changes(request, card, &layers, Goal::Most, &progress, status, write) {
             Ok(advice) => report.advice = Some(advice),
             Err(error) => {
                 progress.done();
                 Rendered::report(&report).write(output)?;
-                return Err(card.error(error).about("no advice").into());
+                return Err(error);
             }
         }
     }
     progress.done();
     let rendered = Rendered::report(&report);
     rendered.write(output)?;
-    let fits = report.cards.iter().all(|card| card.max_batch > 0);
-    let status = if fits { FITS } else { DOES_NOT_FIT };
-    Ok(Answer { rendered, status })
+    Ok(Answer {
+        rendered,
+        status: status(&report),
+    })
 }
 
-/// The largest batch on a card, and the largest that fits in every run if that was asked for.
-struct Found {
-    largest: LargestBatch,
-    every_run: Option<u64>,
-    replayed_from: Option<ConfirmedRun>,
-}
-
-impl Found {
-    /// The largest batch of `program` on `card` by replay of `calls`; none if it takes a run.
-    fn by_replay(
-        program: &impl Program,
-        calls: &ConfirmedCalls,
-        card: &Card,
-    ) -> Result<Option<Self>, UserError> {
-        let replayed = calls.largest_batch(program, &card.device);
-        let largest = replayed.map_err(|error| card.error(error))?;
-        Ok(largest.map(|largest| Self {
-            largest,
-            every_run: None,
-            replayed_from: Some(ConfirmedRun::of(calls)),
-        }))
-    }
-
-    /// The answer for `card`; `tokens` are those of a sample.
-    fn report(&self, card: &Card, tokens: Option<usize>) -> CardBatch {
-        let replayed_from = self.replayed_from.clone();
-        CardBatch::new(card, &self.largest, self.every_run, replayed_from, tokens)
+/// The exit status of an answer.
+fn status(report: &MaxBatchReport) -> u8 {
+    match report.cards.iter().all(|card| card.max_batch > 0) {
+        true => FITS,
+        false => DOES_NOT_FIT,
     }
 }
 
@@ -160,58 +141,21 @@ fn learn<'a, P: Program>(program: &'a P, cards: &[Card]) -> Result<Proposer<'a, 
     Proposer::learn(program, &most.device).map_err(|error| most.error(error))
 }
 
-/// Finds the largest batch of `request` on each of its cards: by replay of the calls in `cache`, if that is enough and not
-/// every run is asked for.
+/// Finds the largest batch of `request` on each of its cards.
 fn largest_batches<M: Model + Sync>(
-    every_run: bool,
     request: &ResolvedRequest<M>,
-    cache: &Cache,
     progress: &Progress,
-) -> anyhow::Result<Vec<Found>> {
-    let program = training_job(&request.model, &request.job).without_first_runs();
-    let learned = || {
-        let model = request.model.name();
-        progress.at(&format!("training {model} on a simulated card"));
-        learn(&program, &request.cards)
-    };
-    let mut proposer = None;
-    let mut found = Vec::with_capacity(request.cards.len());
-    for card in &request.cards {
-        let name = GpuName::new(card).name;
-        let key = CallsKey::new(request, &card.device);
-        let kept: Option<ConfirmedCalls> = cache.find(&key);
-        if let Some(calls) = kept.as_ref().filter(|_| !every_run) {
-            progress.at(&format!("replaying the step on {name}"));
-            if let Some(replayed) = Found::by_replay(&program, calls, card)? {
-                found.push(replayed);
-                continue;
-            }
-        }
-        let proposer = match &proposer {
-            Some(proposer) => proposer,
-            None => proposer.insert(learned()?),
-        };
-        progress.at(&format!("filling {name}"));
-        let largest = largest_batch_with_calls(&program, proposer, &card.device);
-        let (largest, calls) = largest.map_err(|error| card.error(error))?;
-        let known = kept.as_ref().map_or(0, ConfirmedCalls::batch);
-        if let Some(calls) = calls.filter(|calls| calls.batch() > known) {
-            cache.keep(&key, calls);
-        }
-        let every_run = match every_run {
-            true => {
-                let batch = largest.batch;
-                progress.at(&format!("trying other runs of batch {batch} on {name}"));
-                let found = largest_in_every_run(&program, batch, &card.device);
-                Some(found.map_err(|error| card.error(error))?)
-            }
-            false => None,
-        };
-        found.push(Found {
-            largest,
-            every_run,
-            replayed_from: None,
-        });
-    }
-    Ok(found)
+) -> anyhow::Result<Vec<LargestBatch>> {
+    let program = training_job(&request.model, &request.job);
+    let program = program.only(request.only).without_first_runs();
+    let model = request.model.name();
+    progress.at(&format!("training {model} on a simulated card"));
+    let proposer = learn(&program, &request.cards)?;
+    let cards = request.cards.iter();
+    let found = cards.map(|card| {
+        progress.at(&format!("filling {}", GpuName::new(card).name));
+        let found = largest_batch(&program, &proposer, &card.device);
+        Ok(found.map_err(|error| card.error(error))?)
+    });
+    found.collect()
 }

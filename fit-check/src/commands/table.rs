@@ -86,7 +86,10 @@ impl Filling {
     /// Fills the table in this process.
     fn run(&self) {
         let entries = self.plan.entries.iter();
-        let jobs = entries.map(|entry| training_job(&entry.model, &entry.job).without_first_runs());
+        let jobs = entries.map(|entry| {
+            let job = training_job(&entry.model, &entry.job);
+            job.only(self.plan.only).without_first_runs()
+        });
         largest_fits(jobs, &self.devices(), self);
         self.progress.done();
     }
@@ -121,6 +124,7 @@ impl Filling {
         let task = RowTask {
             model: entry.typed.clone(),
             request: entry.job.request(),
+            only: self.plan.only,
             devices: columns
                 .iter()
                 .map(|column| devices[*column].clone())
@@ -163,7 +167,7 @@ impl Filling {
                 let cell = filled.get(&column).cloned();
                 cell.unwrap_or_else(|| entry.cell(without_answer(Error::Interrupted)))
             });
-            entry.row(plan.runtime, plan.tuning, cells.collect())
+            entry.row(plan.runtime, plan.only, cells.collect())
         });
         let rows: Vec<_> = rows.collect();
         let mut cells = rows.iter().flat_map(|row| &row.cells);

@@ -157,7 +157,13 @@ impl Verification {
     fn asked(&self, batch: Option<usize>) -> JobInfo {
         JobInfo {
             weights: self.weights.clone(),
-            ..JobInfo::of(&self.model, &self.job, self.runtime(), self.tuning, batch)
+            ..JobInfo::of(
+                &self.model,
+                &self.job,
+                self.runtime(),
+                Some(self.tuning),
+                batch
+            )
         }
     }
 

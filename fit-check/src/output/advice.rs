@@ -1,7 +1,7 @@
 //! The advice in an answer.
 
 use super::Table;
-use super::terminal::{TITLE, columns, styled};
+use super::terminal::{TITLE, columns, styled, wrapped};
 use crate::advice::Advice;
 
 /// The changes that help.
@@ -13,7 +13,6 @@ pub(super) fn table(advice: &Advice) -> Table {
         .column("batch", |change| change.batch)
         .column_as("needs", "required_bytes", |change| change.required_bytes)
         .column("fits", |change| change.fits)
-        .column_as("largest batch", "max_batch", |change| change.max_batch)
         .build()
 }
 
@@ -27,8 +26,16 @@ pub(super) fn end_of_page(advice: Option<&Advice>, is_offered: bool) -> String {
     };
     let table = table(advice);
     let title = styled(TITLE, &table.title);
-    match table.rows.as_slice() {
+    let rest = match advice.complete {
+        true => String::new(),
+        false => {
+            let rest = "not every change was simulated: the time was over";
+            format!("\n{}\n", wrapped(rest, 2, 4))
+        }
+    };
+    let changes = match table.rows.as_slice() {
         [] => format!("\n  {title}: none of the changes that were simulated\n"),
         _ => format!("\n  {title}, each change simulated:\n\n{}", columns(&table)),
-    }
+    };
+    changes + &rest
 }

@@ -7,13 +7,21 @@ use serde::Serialize;
 use strum::IntoEnumIterator;
 
 use super::advice;
-use super::job_lines::{assumptions, headline, verdict_line};
-use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled};
+use super::cells::TableBuilder;
+use super::job_lines::{assumptions, headline, number_format, sample, verdict_lines};
+use super::terminal::{
+    FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines,
+};
 use super::{Cell, Report, Table};
-use crate::report::{EstimateReport, Verdict};
+use crate::job_info::JobInfo;
+use crate::report::{EstimateReport, Peak, Verdict};
+
+/// The columns of a line of the breakdown before its bar.
+const BEFORE_BAR: usize = 36;
 
 fn breakdown(at_peak: &Breakdown) -> String {
     let total = at_peak.total().as_f64().max(1.0);
+    let longest = (width() - BEFORE_BAR).min(30);
     let mut lines = String::new();
     for category in Category::iter() {
         let bytes = at_peak[category];
@@ -27,7 +35,7 @@ fn breakdown(at_peak: &Breakdown) -> String {
             category.to_string(),
             bytes.to_string(),
             share * 100.0,
-            bar(share, 30)
+            bar(share, longest)
         );
     }
     lines
@@ -58,70 +66,93 @@ impl Figure {
 pub(crate) fn verdicts_and_figures(verdicts: &[Verdict], figures: &[Figure]) -> String {
     let mut lines = String::new();
     for verdict in verdicts {
-        let _ = writeln!(lines, "  {}", verdict_line(verdict));
+        lines += &wrapped_lines(&verdict_lines(verdict, None), 2);
     }
     if !verdicts.is_empty() {
         lines.push('\n');
     }
+    lines + &figure_lines(figures) + "\n"
+}
+
+/// `figures`, one a line. The first stands out.
+fn figure_lines(figures: &[Figure]) -> String {
+    let mut lines = String::new();
     for (index, figure) in figures.iter().enumerate() {
         let amount = format!("{:<9} {:>10}", figure.name, figure.bytes.to_string());
         let amount = match index {
             0 => styled(TITLE, amount),
             _ => amount,
         };
-        let _ = writeln!(lines, "  {amount}  {}", figure.meaning);
+        let line = wrapped(&figure.meaning, 24, 24);
+        let _ = writeln!(lines, "  {amount}  {}", line.trim_start());
     }
-    lines.push('\n');
     lines
 }
 
-/// The figures of `report`, the most important one first.
-pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
+/// The moment of the peak: `in the backward phase of step 2, at layer4.2.bn3`.
+fn moment(peak: &Peak) -> String {
+    let mut moment = match peak.step {
+        0 => format!("in the {} phase", peak.phase),
+        step => format!("in the {} phase of step {step}", peak.phase),
+    };
+    if let Some(layer) = peak.layer.as_ref().filter(|layer| !layer.is_empty()) {
+        let _ = write!(moment, ", at {layer}");
+    }
+    moment
+}
+
+/// What few people need of `report`, one figure a line.
+pub(crate) fn details(report: &EstimateReport) -> Vec<Figure> {
     let peak = &report.peak;
-    let mut figures = vec![
-        Figure::new(
-            "required",
-            peak.required_bytes,
-            "the least memory with which the step completes",
-        ),
-        Figure::new(
-            "reserved",
-            peak.reserved_bytes,
-            "reserved by burn's pools on a card with unlimited memory",
-        ),
-    ];
-    if report.overhead_bytes.0 > 0 {
-        let overhead = report.overhead_bytes;
-        figures.push(Figure::new(
-            "device",
-            peak.device_bytes,
-            format!("reserved, plus {overhead} for the process (context, libraries)"),
-        ));
-    }
-    let mut live = format!("in use at the peak: {} phase", peak.phase);
-    for (what, name) in [("layer", &peak.layer), ("kernel", &peak.kernel)] {
-        if let Some(name) = name {
-            let _ = write!(live, ", {what} {name}");
-        }
-    }
+    let mut figures = vec![Figure::new(
+        "reserved",
+        peak.reserved_bytes,
+        "by burn's pools in a run with tuned kernels, if the card has room",
+    )];
     if let Some(first) = &report.first_run {
         figures.push(Figure::new(
             "first run",
             first.reserved_bytes,
-            "peak reserved in the first run, in which burn tunes its kernels (unlimited memory)",
-        ));
-    }
-    figures.push(Figure::new("live", peak.live_bytes, live));
-    if let Some(range) = &report.range {
-        figures.push(Figure::new(
-            "from",
-            range.least_bytes,
             format!(
-                "to {} in use at the peak, whichever kernels burn's tuner prefers",
-                range.most_bytes
+                "reserved by the pools in the first run, in which burn tunes its kernels, if the card has room; {} in use",
+                first.live_bytes
             ),
         ));
     }
+    if report.overhead_bytes.0 > 0 {
+        figures.push(Figure::new(
+            "process",
+            report.overhead_bytes,
+            "besides the pools: context and libraries",
+        ));
+    }
+    for phase in &report.phases {
+        figures.push(Figure::new(
+            "phase",
+            phase.peak_live_bytes,
+            format!("at most in use in the {} phase, {} at its end", phase.phase, phase.live_bytes),
+        ));
+    }
+    figures
+}
+
+/// The figures of `report` that its page for a browser begins with.
+pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
+    let peak = &report.peak;
+    let mut figures = vec![
+        Figure::new(
+            "needs",
+            peak.required_bytes,
+            "the least memory with which the first run and those after it complete",
+        ),
+        Figure::new(
+            "shown",
+            peak.device_bytes,
+            "the most that nvidia-smi shows of the process",
+        ),
+        Figure::new("in use", peak.live_bytes, format!("at the peak, {}", moment(peak))),
+    ];
+    figures.extend(details(report));
     figures
 }
 
@@ -135,12 +166,9 @@ fn other_kernels(report: &EstimateReport) -> String {
         .filter(|card| card.required_bytes != first.required_bytes);
     let lines = others.map(|card| {
         let (name, first) = (&card.gpu.name, &first.gpu.name);
-        let required = card.required_bytes;
-        format!(
-            "  on {name} burn chooses other kernels than on {first}, and {required} are required\n"
-        )
+        format!("the breakdown is of {first}; on {name} the step needs other memory\n")
     });
-    let lines: String = lines.collect();
+    let lines = wrapped_lines(&lines.collect::<String>(), 2);
     match lines.is_empty() {
         true => lines,
         false => lines + "\n",
@@ -148,16 +176,33 @@ fn other_kernels(report: &EstimateReport) -> String {
 }
 
 impl EstimateReport {
-    /// The page; with `layers`, it has the table of layers.
-    fn full_page(&self, layers: bool) -> String {
-        let mut page = format!("{}\n\n", headline(&self.asked));
-        page += &verdicts_and_figures(self.verdicts(), &figures(self));
-        page += &other_kernels(self);
-        page += &breakdown(&self.at_peak);
+    /// What is needed, and of how much.
+    fn needs(&self) -> String {
+        let peak = &self.peak;
+        let verdicts = self.verdicts().iter().enumerate();
+        // What `nvidia-smi` shows is known of the first card.
+        let shown = |first: bool| (first && self.overhead_bytes.0 > 0).then_some(peak.device_bytes);
+        let lines = verdicts.map(|(index, verdict)| verdict_lines(verdict, shown(index == 0)));
+        let lines: Vec<_> = lines.collect();
+        match lines.is_empty() {
+            true => wrapped_lines(
+                &format!(
+                    "{} {}; nvidia-smi shows up to {}, where the card has so much",
+                    styled(TITLE, "needs"),
+                    peak.required_bytes,
+                    peak.device_bytes
+                ),
+                2,
+            ),
+            false => wrapped_lines(&lines.join("\n"), 2),
+        }
+    }
+
+    /// The parameters, as a sentence.
+    fn parameters(&self) -> String {
         let parameters = &self.parameters;
-        let _ = write!(
-            page,
-            "\n  {} trainable parameters in {} tensors",
+        let mut text = format!(
+            "{} trainable parameters in {} tensors",
             grouped(parameters.trainable),
             parameters.tensors
         );
@@ -165,27 +210,107 @@ impl EstimateReport {
             let all = parameters.trainable + parameters.frozen;
             let share = 100.0 * parameters.trainable as f64 / all as f64;
             let frozen = grouped(parameters.frozen);
-            let _ = write!(page, ", {frozen} frozen ({share:.3} % are trained)");
+            let _ = write!(text, ", {frozen} frozen ({share:.3} % are trained)");
         }
         if parameters.buffers > 0 {
-            let _ = write!(page, ", {} in buffers", grouped(parameters.buffers));
+            let _ = write!(text, ", {} in buffers", grouped(parameters.buffers));
         }
-        let _ = writeln!(page, "\n  {}", styled(FAINT, assumptions(&self.asked)));
+        text
+    }
+
+    /// The page, with what was asked for.
+    fn page(&self, details: bool, layers: bool) -> String {
+        let mut page = format!("{}\n\n", wrapped(&headline(&self.asked), 0, 2));
+        page += &self.needs();
+        let peak = format!("{} in use at the peak, {}:", self.peak.live_bytes, moment(&self.peak));
+        let _ = writeln!(page, "\n{}\n", wrapped(&peak, 2, 4));
+        page += &other_kernels(self);
+        page += &breakdown(&self.at_peak);
+        page.push('\n');
+        if details {
+            page += &figure_lines(&self::details(self));
+            if let Some(kernel) = &self.peak.kernel {
+                let kernel = format!("the last buffer of the peak is for kernel {kernel}");
+                let _ = writeln!(page, "{}", wrapped(&kernel, 2, 4));
+            }
+            page.push('\n');
+        }
+        if let Some(range) = &self.range {
+            let range = format!(
+                "from {} to {} in use at the peak, whichever kernels burn's tuner prefers",
+                range.least_bytes, range.most_bytes
+            );
+            let _ = writeln!(page, "{}\n", wrapped(&range, 2, 4));
+        }
+        let _ = writeln!(page, "{}", wrapped(&self.parameters(), 2, 4));
+        let _ = writeln!(page, "{}", styled(FAINT, assumptions(&self.asked).trim_end()));
         if let Some(kernels) = &self.kernels {
             page.push('\n');
-            page += &columns(&kernel_table(kernels));
+            page += &kernel_lines(kernels);
         }
         if layers {
             page.push('\n');
             if self.layers_unfused {
-                page +=
-                    "  without fusion, since a fused kernel computes several layers at once:\n\n";
+                let note = "without fusion, since a fused kernel computes several layers at once:";
+                let _ = writeln!(page, "{}\n", wrapped(note, 2, 4));
             }
             page += &columns(&layer_table(&self.layers));
         }
         page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
         page
     }
+}
+
+/// The kernels that burn's tuner chose, a paragraph each.
+fn kernel_lines(kernels: &[Choice]) -> String {
+    let mut page = format!("  {}\n", styled(TITLE, "The kernels of the largest operations"));
+    for choice in kernels {
+        let operation = words(&choice.operation);
+        let chosen = format!("{}: {}", styled(TITLE, words(&choice.chosen)), operation);
+        let scratch = format!(
+            "a result of {}; {} to work with, of {} to {} with other kernels",
+            choice.result_bytes,
+            choice.scratch_bytes,
+            choice.least_scratch_bytes,
+            choice.most_scratch_bytes
+        );
+        let _ = writeln!(page, "\n{}", wrapped(&chosen, 2, 4));
+        let _ = writeln!(page, "{}", wrapped(&scratch, 4, 4));
+    }
+    page
+}
+
+/// Text in the form in which Rust prints values, in words: `Key { lhs_shape: [2, 3], kind: General }` becomes
+/// `key, lhs shape 2x3, kind general`.
+fn words(debug: &str) -> String {
+    let mut text = String::new();
+    let mut in_list = 0;
+    let mut last = ' ';
+    for sign in debug.chars() {
+        match sign {
+            '[' => in_list += 1,
+            ']' => in_list = (in_list - 1).max(0),
+            ',' if in_list > 0 => text.push('x'),
+            ' ' if in_list > 0 => {}
+            '{' | '(' if !text.is_empty() && last != ',' => text.push(','),
+            '{' | '}' | '(' | ')' | ':' | '"' => {}
+            '_' => text.push(' '),
+            // The names of types: `MatmulKey`.
+            upper if upper.is_uppercase() && last.is_lowercase() => {
+                text.push(' ');
+                text.extend(upper.to_lowercase());
+            }
+            upper if upper.is_uppercase() => text.extend(upper.to_lowercase()),
+            other => text.push(other),
+        }
+        last = sign;
+    }
+    let parts = text.split(',').map(|part| {
+        let words: Vec<_> = part.split_whitespace().collect();
+        words.join(" ")
+    });
+    let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join(", ")
 }
 
 fn layer_table(layers: &[LayerMemory]) -> Table {
@@ -210,56 +335,77 @@ fn kernel_table(kernels: &[Choice]) -> Table {
         .build()
 }
 
-/// An estimate with its layers.
+/// An estimate, and what its page shows of it.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub struct WithLayers<'a>(pub &'a EstimateReport);
+pub struct EstimatePage<'a> {
+    /// The estimate.
+    pub report: &'a EstimateReport,
+    /// Whether the page has what few people need.
+    #[serde(skip)]
+    pub details: bool,
+    /// Whether it has the table of layers.
+    #[serde(skip)]
+    pub layers: bool,
+}
 
-impl Report for WithLayers<'_> {
+impl Report for EstimatePage<'_> {
     fn terminal(&self) -> String {
-        self.0.full_page(true)
+        self.report.page(self.details, self.layers)
+    }
+
+    fn headline(&self) -> String {
+        headline(&self.report.asked)
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut tables = self.0.tables();
-        tables.push(layer_table(&self.0.layers));
-        tables
+        let report = self.report;
+        let kernels = report.kernels.as_deref().map(kernel_table);
+        let advice = report.advice.iter().map(advice::table);
+        let layers = self.layers.then(|| layer_table(&report.layers));
+        std::iter::once(with_verdicts(report.job_table(), report.verdicts()))
+            .chain(kernels)
+            .chain(advice)
+            .chain(layers)
+            .collect()
     }
 
-    /// The table of layers, since the user asked for it.
+    /// The table of layers, if the user asked for it.
     fn csv(&self) -> Table {
-        layer_table(&self.0.layers)
+        match self.layers {
+            true => layer_table(&self.report.layers),
+            false => self.tables().swap_remove(0),
+        }
     }
 }
 
-impl Report for EstimateReport {
-    fn terminal(&self) -> String {
-        self.full_page(false)
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let kernels = self.kernels.as_deref().map(kernel_table);
-        let advice = self.advice.iter().map(advice::table);
-        std::iter::once(with_verdicts(self.job_table(), self.verdicts()))
-            .chain(kernels)
-            .chain(advice)
-            .collect()
-    }
+/// `table` with the columns that say of which job a row is: the framework, and all that decides the figures.
+pub(crate) fn with_job<'a, T>(
+    table: TableBuilder<'a, T>,
+    asked: impl Fn(&'a T) -> &'a JobInfo,
+) -> TableBuilder<'a, T> {
+    table
+        .column("framework", |r| format!("burn {}", asked(r).burn.version))
+        .column("model", |r| &asked(r).model)
+        .column("sample", |r| sample(asked(r)).collect::<Vec<_>>().join(", "))
+        .column("precision", |r| number_format(asked(r).precision))
+        .column("optimizer", |r| asked(r).optimizer.to_string())
+        .column_as("batches a step", "accumulate", |r| asked(r).accumulate)
+        .column("runtime", |r| asked(r).runtime.to_string())
 }
 
 impl EstimateReport {
     /// The job and its figures, in one row.
     fn job_table(&self) -> Table {
-        let mut table = Table::of("", std::slice::from_ref(self))
-            .column("model", |r| &r.asked.model)
+        let table = Table::of("", std::slice::from_ref(self));
+        let mut table = with_job(table, |r| &r.asked)
             .column("batch", |r| r.asked.batch)
-            .column("precision", |r| r.asked.precision.to_string())
-            .column("optimizer", |r| r.asked.optimizer.to_string())
-            .column("runtime", |r| r.asked.runtime.to_string())
             .column_as(REQUIRED, "required_bytes", |r| r.peak.required_bytes)
             .column_as("reserved", "reserved_bytes", |r| r.peak.reserved_bytes)
             .column_as("device", "device_bytes", |r| r.peak.device_bytes)
-            .column_as("live", "live_bytes", |r| r.peak.live_bytes);
+            .column_as("live", "live_bytes", |r| r.peak.live_bytes)
+            .column("phase", |r| r.peak.phase.to_string())
+            .column("step", |r| r.peak.step);
         for category in Category::iter() {
             let csv_name = format!("{category}_bytes");
             table = table.column_as(category.to_string(), csv_name, |r| r.at_peak[category]);
@@ -288,12 +434,6 @@ pub(crate) fn with_verdicts(job: Table, verdicts: &[Verdict]) -> Table {
         .column_as("headroom", "headroom_bytes", |v| {
             Cell::headroom(v.headroom_bytes)
         })
-        .column_as("first run fits", "first_run_fits", |v| v.first_run_fits)
-        .column_as("fits with a lag", "lag_fits", |v| v.lag_fits)
-        .column_as("without overwriting", "fits_without_overwriting", |v| {
-            v.fits_without_overwriting
-        })
-        .column_as("fits in every run", "every_run_fits", |v| v.every_run_fits)
         .column_as("why", "reason", |v| v.reason.as_ref())
         .build();
     let required = job.columns.iter().position(|c| c.name == REQUIRED);
@@ -313,7 +453,15 @@ mod tests {
     use crate::job_info::GpuName;
     use crate::output::csv;
 
-    fn verdict(name: &str, fits: bool, every_run_fits: Option<bool>) -> Verdict {
+    #[test]
+    fn values_are_read_as_words() {
+        let key = "MatmulAutotuneKey { lhs_shape: [512, 64], kind: General, elem: \"f32\" }";
+        let expected = "matmul autotune key, lhs shape 512x64, kind general, elem f32";
+        assert_eq!(words(key), expected);
+        assert_eq!(words("matmul_naive"), "matmul naive");
+    }
+
+    fn verdict(name: &str, fits: bool) -> Verdict {
         Verdict {
             gpu: GpuName {
                 name: name.into(),
@@ -325,10 +473,6 @@ mod tests {
             required_bytes: Bytes(if fits { 7 } else { 12 }),
             headroom_bytes: if fits { 3 } else { -2 },
             reason: (!fits).then(|| "an allocation, in the forward phase".into()),
-            first_run_fits: fits.then_some(true),
-            lag_fits: None,
-            fits_without_overwriting: fits.then_some(true),
-            every_run_fits,
         }
     }
 
@@ -343,13 +487,12 @@ mod tests {
         let render = |verdicts: &[Verdict]| csv::render(&with_verdicts(job(), verdicts)).unwrap();
         assert_eq!(render(&[]), "model\nnet\n");
         let verdicts = [
-            verdict("large", true, Some(false)),
-            verdict("small", false, None),
+            verdict("large", true),
+            verdict("small", false),
         ];
-        let rows = "model,gpu,fits,headroom_bytes,first_run_fits,lag_fits,\
-            fits_without_overwriting,every_run_fits,reason\n\
-            net,large,true,3,true,,true,false,\n\
-            net,small,false,-2,,,,,\"an allocation, in the forward phase\"\n";
+        let rows = "model,gpu,fits,headroom_bytes,reason\n\
+            net,large,true,3,\n\
+            net,small,false,-2,\"an allocation, in the forward phase\"\n";
         assert_eq!(render(&verdicts), rows);
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::job_lines::{burn_and_mismatch, headline};
-use super::terminal::{BAD, FAINT, columns, indented, styled};
+use super::job_lines::{headline, notes, short};
+use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
-use crate::gpu_search::FitsReport;
+use crate::gpu_search::{FitsReport, NearestGpu};
 
 impl FitsReport {
     /// The cards without an answer, by error.
@@ -22,9 +22,23 @@ impl FitsReport {
     }
 }
 
+/// The card that comes nearest, what the step needs there, and how to ask for what would help.
+fn nearest(nearest: &NearestGpu) -> String {
+    let NearestGpu { alias, verdict } = nearest;
+    let lines = format!(
+        "needs {} of {} on the nearest, {}: {}\n\
+         `fit-check estimate` with the same job and --gpu {alias} --advise simulates changes with which it would fit\n",
+        verdict.required_bytes,
+        verdict.available(),
+        verdict.gpu.name,
+        short(verdict),
+    );
+    wrapped_lines(&lines, 2)
+}
+
 impl Report for FitsReport {
     fn terminal(&self) -> String {
-        let mut page = format!("{}\n\n", headline(&self.asked));
+        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
         match self.cards.as_slice() {
             [] => {
                 let none = match self.undetermined.is_empty() {
@@ -36,16 +50,21 @@ impl Report for FitsReport {
                 };
                 let none = styled(BAD, none);
                 let _ = writeln!(page, "  {none}");
+                page += &self.nearest.as_ref().map(nearest).unwrap_or_default();
             }
             _ => page += &columns(&self.tables()[0]),
         }
         page.push('\n');
         for (error, cards) in self.undetermined() {
-            let _ = writeln!(page, "  no answer for {}: {error}", cards.join(", "));
+            let line = format!("no answer for {}: {error}", cards.join(", "));
+            let _ = writeln!(page, "{}", wrapped(&line, 2, 4));
         }
-        let end = indented(&burn_and_mismatch(&self.asked));
-        let _ = writeln!(page, "{}", styled(FAINT, end.trim_end()));
+        let _ = writeln!(page, "{}", styled(FAINT, notes(&self.asked).trim_end()));
         page
+    }
+
+    fn headline(&self) -> String {
+        headline(&self.asked)
     }
 
     fn tables(&self) -> Vec<Table> {

@@ -1,30 +1,36 @@
 //! Lines about a job that several answers share: the job, its configuration of burn, whether it fits.
 
 use estimator::Bytes;
-use model_zoo::BaseFormat;
+use model_zoo::{BaseFormat, Precision};
 
-use super::terminal::{BAD, GOOD, TITLE, grouped, styled};
+use super::terminal::{BAD, GOOD, TITLE, grouped, styled, wrapped_lines};
 use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
 use crate::job_info::JobInfo;
 use crate::report::Verdict;
 
-/// `resnet-50, batch 32, 224x224 px, fp32, adam`
+/// `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`: the framework, and all that decides the figures.
 pub(crate) fn headline(asked: &JobInfo) -> String {
-    let mut parts = vec![styled(TITLE, &asked.model)];
+    let job = styled(TITLE, &asked.model);
+    let recipe = recipe(asked);
+    format!("{job} in burn {}: {recipe}", asked.burn.version)
+}
+
+/// `batch 32, 224x224 px, fp32, adam`
+pub(crate) fn recipe(asked: &JobInfo) -> String {
+    let mut parts = Vec::new();
     if let Some(batch) = asked.batch {
         let tokens = asked.tokens.map(|tokens| tokens as u64);
         parts.push(format!("batch {batch}{}", in_tokens(tokens)));
+        if asked.accumulate > 1 {
+            let samples = batch * asked.accumulate;
+            parts.push(format!("{} batches = {samples} samples a step", asked.accumulate));
+        }
+    } else if asked.accumulate > 1 {
+        parts.push(format!("{} batches a step", asked.accumulate));
     }
-    if asked.accumulate > 1 {
-        parts.push(format!("x {} accumulated", asked.accumulate));
-    }
-    for option in &SIZES {
-        let value = asked.input.get(option.size);
-        let shown = value.zip(option.headline_unit);
-        parts.extend(shown.map(|(value, unit)| format!("{value}{unit}")));
-    }
-    parts.push(asked.precision.to_string());
+    parts.extend(sample(asked));
+    parts.push(number_format(asked.precision).into());
     parts.push(asked.optimizer.to_string());
     if asked.checkpointing {
         parts.push("checkpointing".into());
@@ -41,6 +47,25 @@ pub(crate) fn headline(asked: &JobInfo) -> String {
         parts.push(format!("{} frozen", asked.freeze.join(", ")));
     }
     parts.join(", ")
+}
+
+/// `224x224 px`: the sizes of a sample that decide the figures.
+pub(crate) fn sample(asked: &JobInfo) -> impl Iterator<Item = String> {
+    SIZES.iter().filter_map(|option| {
+        let value = asked.input.get(option.size)?;
+        Some(format!("{value}{}", option.headline_unit?))
+    })
+}
+
+/// `mixed (fp16)`: the number formats, with the type of 16 bits.
+pub(crate) fn number_format(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fp32 => "fp32",
+        Precision::Fp16 => "fp16",
+        Precision::Bf16 => "bf16",
+        // `Precision::float_type`
+        Precision::Mixed => "mixed (fp16)",
+    }
 }
 
 /// ` (3,136 tokens)` after a batch of samples that are made of tokens.
@@ -67,71 +92,48 @@ pub(super) fn burn_and_mismatch(asked: &JobInfo) -> String {
     }
 }
 
+/// [`burn_and_mismatch`], indented and wrapped.
+pub(super) fn notes(asked: &JobInfo) -> String {
+    wrapped_lines(&burn_and_mismatch(asked), 2)
+}
+
+/// [`burn`], and how the weights file of the model agrees with its network; indented and wrapped.
 pub(super) fn assumptions(asked: &JobInfo) -> String {
-    let burn = format!("{}; one optimizer step after the first", burn(asked));
-    match &asked.weights {
-        Some(check) => format!("{burn}\n{}", lines(check)),
-        None => burn,
-    }
+    let checked = asked.weights.as_ref().map(lines).unwrap_or_default();
+    wrapped_lines(&format!("{}\n{checked}", burn(asked)), 2)
 }
 
-/// `fits on A10, 3.2 GiB to spare`
-pub(crate) fn verdict_line(verdict: &Verdict) -> String {
+/// The lines of a verdict: `fits on A10`, what it needs of how much and by how much, and why not if it does not fit.
+/// `shown` is what `nvidia-smi` shows at most, if it is known of this card.
+pub(crate) fn verdict_lines(verdict: &Verdict, shown: Option<Bytes>) -> String {
     let name = &verdict.gpu.name;
-    let line = fits_line(verdict, name);
-    let Verdict {
-        lag_fits,
-        fits_without_overwriting,
-        every_run_fits,
-        ..
-    } = verdict;
-    let close = match (lag_fits, fits_without_overwriting, every_run_fits) {
-        (Some(false), ..) => {
-            "where the device's thread is behind the program, the pools take more pages, and it does not fit"
-        }
-        (_, Some(false), _) => {
-            "where burn does not overwrite some operands, as can happen now and then in a long training, it does not fit"
-        }
-        (.., Some(false)) => {
-            "in one of the runs that were tried it does not fit, since burn does not overwrite some operands or the device's thread is behind; a long training meets such runs"
-        }
-        (.., Some(true)) => return format!("{line}, in every run that was tried"),
-        _ => return line,
+    let fits = match verdict.fits {
+        true => format!("{} on {name}", styled(GOOD, "fits")),
+        false => format!("{} on {name}", styled(BAD, "does not fit")),
     };
-    format!("{line}\n  {}: {close}", styled(BAD, "close"))
+    let needs = format!("needs {} of {}", verdict.required_bytes, verdict.available());
+    let difference = Bytes(verdict.headroom_bytes.unsigned_abs());
+    let needs = match verdict.headroom_bytes {
+        0.. => format!("{needs}, {difference} to spare"),
+        _ => format!("{needs}, {difference} short"),
+    };
+    let needs = match shown {
+        Some(shown) if verdict.fits => format!("{needs}; nvidia-smi shows up to {shown}"),
+        _ => needs,
+    };
+    let mut lines = format!("{fits}\n{needs}");
+    if let Some(reason) = &verdict.reason {
+        lines += &format!("\n{reason}");
+    }
+    lines
 }
 
-fn fits_line(verdict: &Verdict, name: &str) -> String {
-    let Verdict {
-        fits,
-        headroom_bytes,
-        reason,
-        ..
-    } = verdict;
-    let difference = Bytes(headroom_bytes.unsigned_abs());
-    // What needs more memory than a card has can still fit there: with less memory the pools would clean up earlier.
-    let spare = match headroom_bytes {
-        0.. => format!("{difference} to spare"),
-        _ => "nothing to spare".into(),
-    };
-    match (fits, reason) {
-        (true, _) if verdict.first_run_fits == Some(false) => format!(
-            "{} on {name}, {spare}; but the first run, which tunes, {}",
-            styled(GOOD, "fits once tuned"),
-            styled(BAD, "does not")
-        ),
-        (true, _) => format!("{} on {name}, {spare}", styled(GOOD, "fits")),
-        (false, reason) => {
-            let short = format!("{difference} short");
-            // A single allocation can be too large for a card that has enough memory.
-            let short = (*headroom_bytes < 0).then_some(short);
-            let why: Vec<_> = short.into_iter().chain(reason.clone()).collect();
-            format!(
-                "{} on {name}: {}",
-                styled(BAD, "does not fit"),
-                why.join("; ")
-            )
-        }
+/// By how much memory a step is too large for a card, or why it does not fit.
+pub(crate) fn short(verdict: &Verdict) -> String {
+    match (verdict.headroom_bytes, &verdict.reason) {
+        (..0, _) => format!("{} short", Bytes(verdict.headroom_bytes.unsigned_abs())),
+        (_, Some(reason)) => reason.clone(),
+        (_, None) => "nothing to spare".into(),
     }
 }
 
@@ -150,39 +152,33 @@ mod tests {
 
     use super::*;
     use crate::job_info::GpuName;
+    use crate::output::terminal::plain;
     use crate::resolve::Card;
 
     #[test]
     fn memory_is_short_only_if_the_card_has_too_little() {
         let card = Card::of(Gpu::find("l4").unwrap(), Runtime::Vulkan, Tuning::Warm);
-        let line = |fits: bool, headroom_bytes| {
+        let lines = |fits: bool, headroom_bytes: i64| {
             let reason = (!fits).then(|| "an allocation is too large".to_string());
             let verdict = Verdict {
                 gpu: GpuName::new(&card),
                 fits,
-                required_bytes: Bytes::ZERO,
+                required_bytes: Bytes(card.available().0.saturating_add_signed(-headroom_bytes)),
                 headroom_bytes,
                 reason,
-                first_run_fits: None,
-                lag_fits: None,
-                fits_without_overwriting: None,
-                every_run_fits: None,
             };
-            fits_line(&verdict, "L4")
+            plain(&verdict_lines(&verdict, Some(Bytes::gib(20))))
         };
-        let ends = [
-            (true, 1 << 30, "on L4, 1.00 GiB to spare"),
-            (true, -1, "on L4, nothing to spare"),
-            (
-                false,
-                -1024,
-                "on L4: 1.00 KiB short; an allocation is too large",
-            ),
-            (false, 1 << 30, "on L4: an allocation is too large"),
-        ];
-        for (fits, headroom, end) in ends {
-            let line = line(fits, headroom);
-            assert!(line.ends_with(end), "{line}");
-        }
+        let gib = 1 << 30;
+        let available = card.available();
+        let fits = lines(true, gib);
+        assert!(fits.starts_with("fits on L4\nneeds "), "{fits}");
+        let end = format!(" of {available}, 1.00 GiB to spare; nvidia-smi shows up to 20.0 GiB");
+        assert!(fits.ends_with(&end), "{fits}");
+        let short = lines(false, -gib);
+        let end = ", 1.00 GiB short\nan allocation is too large";
+        assert!(short.starts_with("does not fit on L4\nneeds ") && short.ends_with(end), "{short}");
+        let too_large = lines(false, gib);
+        assert!(too_large.contains("1.00 GiB to spare\nan allocation"), "{too_large}");
     }
 }

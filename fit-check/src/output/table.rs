@@ -7,10 +7,11 @@ use indexmap::IndexMap;
 use maud::html;
 
 use super::html::document;
-use super::job_lines::burn;
-use super::terminal::{BAD, FAINT, columns, styled};
+use super::job_lines::{burn, number_format, sample};
+use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
+use crate::job_info::Burn;
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
 use crate::user_error::first_line;
@@ -26,9 +27,16 @@ impl TableReport {
 
     /// The columns that name a row: header and value.
     fn naming(&self, row: &Row) -> Vec<(&'static str, String)> {
+        let asked = &row.asked;
+        let mut recipe: Vec<_> = sample(asked).collect();
+        recipe.push(asked.optimizer.to_string());
+        if asked.accumulate > 1 {
+            recipe.push(format!("{} batches a step", asked.accumulate));
+        }
         let mut names = vec![
-            ("model", row.asked.model.clone()),
-            ("precision", row.asked.precision.to_string()),
+            ("model", asked.model.clone()),
+            ("recipe", recipe.join(", ")),
+            ("precision", number_format(asked.precision).into()),
         ];
         if let Some(published) = &row.published_as {
             names.insert(0, ("published as", published.clone()));
@@ -37,6 +45,13 @@ impl TableReport {
             names.push(("in", row.unit.to_string()));
         }
         names
+    }
+
+    /// What the table is of: the framework, and that all else is in the rows.
+    fn title(&self) -> String {
+        let burn = self.rows.first().map(|row| burn(&row.asked));
+        let burn = burn.unwrap_or_else(|| format!("burn {}", Burn::VERSION));
+        format!("Largest batches in {burn}")
     }
 
     /// The table of batches: a row for each model and precision, a column for each card.
@@ -100,7 +115,6 @@ impl TableReport {
         mismatches.dedup();
         lines.extend(mismatches);
         lines.extend(self.method());
-        lines.extend(self.rows.first().map(|row| burn(&row.asked)));
         lines
     }
 
@@ -120,23 +134,15 @@ impl TableReport {
         if run + replayed == 0 {
             return Vec::new();
         }
-        let others = "in a long training a step can now and then need more: `max-batch` says whether the batch fits then";
-        if replayed == 0 {
-            let run = "each batch was run on a simulated card, and so was the next larger, which does not fit";
-            return vec![run.into(), others.into()];
-        }
-        vec![
-            format!(
-                "in {run} of {} cells the batch was run on a simulated card, and so was the next \
-                 larger, which does not fit",
-                run + replayed
-            ),
-            format!(
-                "in {replayed} (method: replay) the step was run on a larger card with the same kernels, and its calls \
-                 were repeated in this card's memory"
-            ),
-            others.into(),
-        ]
+        let all = "each batch and the next, which does not fit, were run on a simulated card: in the first run, in which burn tunes \
+             its kernels, and in runs after it";
+        let replays = format!(
+            "in {replayed} of {} cells (method: replay) the runs with tuned kernels were run on a larger card with the same \
+             kernels, and their calls were repeated in this card's memory",
+            run + replayed
+        );
+        let replays = (replayed > 0).then_some(replays);
+        [all.to_string()].into_iter().chain(replays).collect()
     }
 
     /// Usable memory by card, as a line: `8 GB: 7.62 GiB`.
@@ -162,20 +168,26 @@ const EMPTY_CELLS: &str = "Cells without a batch";
 
 impl Report for TableReport {
     fn terminal(&self) -> String {
-        let mut page = columns(&self.batches());
+        let mut page = format!("{}\n\n", wrapped(&self.title(), 0, 2));
+        page += &columns(&self.batches());
         page.push('\n');
         let empty = self.empty_cells();
         for [names, cards, why] in &empty {
             let none = styled(BAD, format!("{names} on {cards}"));
-            let _ = writeln!(page, "  {none}: {why}");
+            let _ = writeln!(page, "{}", wrapped(&format!("{none}: {why}"), 2, 4));
         }
         if !empty.is_empty() {
             page.push('\n');
         }
         for line in self.assumptions().into_iter().chain([self.memory()]) {
-            let _ = writeln!(page, "  {}", styled(FAINT, line));
+            page += &styled(FAINT, wrapped_lines(&line, 2).trim_end());
+            page.push('\n');
         }
         page
+    }
+
+    fn headline(&self) -> String {
+        self.title()
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -198,12 +210,22 @@ impl Report for TableReport {
         tables
     }
 
+    /// The table of batches, and the framework in each row.
+    fn csv(&self) -> Table {
+        let mut table = self.batches();
+        table.columns.insert(0, column("framework", "framework"));
+        for row in &mut table.rows {
+            row.insert(0, format!("burn {}", Burn::VERSION).into());
+        }
+        table
+    }
+
     fn html(&self) -> Option<String> {
         let table = self.batches();
         let names = table.columns.len() - self.cards.len();
         let empty = self.empty_cells();
         let body = html! {
-            h1 { "Largest batches" }
+            h1 { (self.title()) }
             div class="wide" {
                 table {
                     thead {

@@ -257,9 +257,7 @@ impl LimitReport {
             run.batch,
             run.required_bytes.to_string(),
             match run.fits {
-                true if run.may_run_out || run.fits_without_overwriting == Some(false) => {
-                    "fits, but not in every run"
-                }
+                true if run.may_run_out => "fits, but not in every run",
                 true => "fits",
                 false if run.may_fit => "may fit, as runs differ a little",
                 false => "does not fit",
@@ -301,9 +299,6 @@ impl Report for LimitReport {
             .column("fits", |run| run.fits)
             .column_as("may fit", "may_fit", |run| run.may_fit)
             .column_as("may run out", "may_run_out", |run| run.may_run_out)
-            .column_as("without overwriting", "fits_without_overwriting", |run| {
-                run.fits_without_overwriting
-            })
             .column_as("on the device", "ending", |run| run.ending.to_string());
         vec![table.build()]
     }

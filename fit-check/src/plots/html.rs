@@ -7,9 +7,10 @@ use strum::IntoEnumIterator;
 use super::{Plot, chart};
 use crate::output::estimate::figures;
 use crate::output::html::document;
-use crate::output::job_lines::{burn, verdict_line};
+use crate::output::job_lines::{burn, verdict_lines};
 use crate::output::terminal::plain;
 use crate::output::weights_check;
+use crate::report::EstimateReport;
 
 const STYLE: &str = include_str!("html.css");
 const SORT: &str = include_str!("sort.js");
@@ -43,7 +44,7 @@ pub fn render(plot: &Plot) -> String {
         h2 { "At the peak" }
         (at_peak(plot))
         h2 { "Layers" }
-        (layers(&plot.report.layers))
+        (layers(plot.report))
         h2 { "Assumptions" }
         (assumptions(plot))
         script { (PreEscaped(SORT)) }
@@ -56,8 +57,8 @@ fn answer(plot: &Plot) -> Markup {
     let report = plot.report;
     html! {
         @for verdict in report.verdicts() {
-            p class=(if verdict.holds() { "good" } else { "bad" }) {
-                strong { (plain(&verdict_line(verdict))) }
+            p class=(if verdict.fits { "good" } else { "bad" }) {
+                @for line in plain(&verdict_lines(verdict, None)).lines() { strong { (line) } br; }
             }
         }
         table {
@@ -102,7 +103,8 @@ fn part(category: Category, percent: f64) -> Markup {
     html! { i class=(category) style={ "width:" (format!("{percent:.2}")) "%" } {} }
 }
 
-fn layers(layers: &[LayerMemory]) -> Markup {
+fn layers(report: &EstimateReport) -> Markup {
+    let layers = &report.layers;
     let sum = |layer: &LayerMemory| OF_LAYER.iter().map(|(_, of)| of(layer)).sum::<Bytes>();
     let most = layers.iter().map(sum).max().unwrap_or_default();
     let share = |bytes: Bytes| 100.0 * bytes.as_f64() / most.as_f64().max(1.0);
@@ -111,6 +113,9 @@ fn layers(layers: &[LayerMemory]) -> Markup {
             "In the order of first use; a click on a heading sorts. Activations are those at the \
              end of the last forward pass, gradients at the end of the last backward pass: they \
              need not be there at the same time."
+            @if report.layers_unfused {
+                " They are of the step without fusion, since a fused kernel computes several layers at once."
+            }
         }
         div.scroll {
             table.layers {
@@ -158,7 +163,7 @@ fn assumptions(plot: &Plot) -> Markup {
             dt { "Job" }
             dd { (plot.title()) }
             dt { "Burn" }
-            dd { (burn(asked)) "; one optimizer step after the first" }
+            dd { (burn(asked)) }
             dt { "Card" }
             @for verdict in report.verdicts() {
                 @let gpu = &verdict.gpu;

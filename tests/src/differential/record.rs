@@ -32,7 +32,7 @@ pub struct CaseRecord {
 pub fn switches() -> String {
     let burn = Burn {
         tuning: None,
-        ..Burn::this(Tuning::Cold)
+        ..Burn::this(Some(Tuning::Cold))
     };
     burn.switches()
 }

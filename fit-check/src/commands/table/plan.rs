@@ -38,7 +38,7 @@ pub(super) struct Entry {
 pub struct Plan {
     pub(super) preset: Option<Preset>,
     pub(super) runtime: Runtime,
-    pub(super) tuning: Tuning,
+    pub(super) only: Option<Tuning>,
     pub(super) entries: Vec<Entry>,
     pub(super) cards: Vec<Card>,
 }
@@ -57,7 +57,7 @@ impl Plan {
         Ok(Self {
             preset,
             runtime,
-            tuning: resolve::tuning(&raw.cards)?,
+            only: resolve::only(&raw.cards)?,
             entries: entries(raw, preset)?,
             cards: cards(raw, preset, runtime)?,
         })
@@ -103,11 +103,9 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     let precisions = match raw.precision.as_slice() {
         [] => default.to_vec(),
         named => {
-            let named = named.iter().map(|text| {
-                let precision = resolve::precision(text);
-                precision.map_err(|error| error.repeatable("--precision", text))
-            });
-            named.collect::<Result<_, _>>()?
+            let named = named.iter().flat_map(|list| list.split(','));
+            let named = named.map(str::trim).filter(|text| !text.is_empty());
+            named.map(resolve::precision).collect::<Result<_, _>>()?
         }
     };
     let mut entries = Vec::new();
@@ -198,7 +196,7 @@ fn cards(
     let typed = raw.cards.gpu.iter().map(String::as_str);
     let named: Vec<&str> = typed.chain(listed).collect();
     let memory = raw.cards.memory.as_deref();
-    let tuning = resolve::tuning(&raw.cards)?;
+    let tuning = resolve::only(&raw.cards)?.unwrap_or_default();
     let cards = resolve::cards(&named, memory, runtime, tuning)?;
     match (cards.is_empty(), preset) {
         (false, _) => Ok(cards),
@@ -230,11 +228,16 @@ impl Entry {
     }
 
     /// The row with these `cells`.
-    pub(super) fn row(&self, runtime: Runtime, tuning: Tuning, cells: Vec<BatchCell>) -> Row {
+    pub(super) fn row(
+        &self,
+        runtime: Runtime,
+        only: Option<Tuning>,
+        cells: Vec<BatchCell>,
+    ) -> Row {
         Row {
             asked: JobInfo {
                 weights: self.weights.clone(),
-                ..JobInfo::of(&self.model, &self.job, runtime, tuning, None)
+                ..JobInfo::of(&self.model, &self.job, runtime, only, None)
             },
             published_as: self.published_as.clone(),
             unit: self.unit,
@@ -272,10 +275,6 @@ mod tests {
                 "separate models by spaces: resnet-20 alexnet",
             ),
             ("resnet-20 --gpu l4,a10", "repeat --gpu: --gpu l4 --gpu a10"),
-            (
-                "resnet-20 --precision fp32,mixed",
-                "repeat --precision: --precision fp32 --precision mixed",
-            ),
         ];
         for (arguments, hint) in typed {
             let error = refused(arguments);
@@ -284,10 +283,20 @@ mod tests {
     }
 
     #[test]
+    fn precisions_are_a_list_or_repeated() {
+        for typed in ["--precision fp32,mixed", "--precision fp32 --precision mixed"] {
+            let plan = Plan::typed(&format!("fit-check table resnet-20 {typed}")).unwrap();
+            let precisions = plan.entries.iter().map(|entry| entry.job.precision);
+            let precisions: Vec<_> = precisions.collect();
+            assert_eq!(precisions, [Precision::Fp32, Precision::Mixed], "{typed}");
+        }
+    }
+
+    #[test]
     fn a_row_says_that_weights_do_not_match() {
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-bert");
         let plan = Plan::typed(&format!("fit-check table {files} --classes 5")).unwrap();
-        let row = plan.entries[0].row(plan.runtime, plan.tuning, Vec::new());
+        let row = plan.entries[0].row(plan.runtime, plan.only, Vec::new());
         let weights = row.asked.weights.expect("there is a file of weights");
         assert_eq!((weights.matching, weights.differences()), (39, 2));
     }

@@ -5,7 +5,7 @@
 
 use std::process::ExitStatus;
 
-use estimator::{BatchObserver, CellResult, DeviceSpec, largest_fits, on_this_thread};
+use estimator::{BatchObserver, CellResult, DeviceSpec, Tuning, largest_fits, on_this_thread};
 use model_zoo::Request;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub struct RowTask {
     pub model: String,
     /// How it is trained; its batch is searched for.
     pub request: Request,
+    /// The only runs that have to complete, if not all.
+    pub only: Option<Tuning>,
     /// The columns.
     pub devices: Vec<DeviceSpec>,
     /// Whether the process uses one thread, because others like it use the other cores.
@@ -66,7 +68,11 @@ pub fn run_child() -> anyhow::Result<()> {
     let job = task.request.resolve(&model)?;
     let rows = std::iter::once(&job);
     let fill = || {
-        let rows = rows.map(|job| training_job(&model, job).without_first_runs());
+        let rows = rows.map(|job| {
+            training_job(&model, job)
+                .only(task.only)
+                .without_first_runs()
+        });
         largest_fits(rows, &task.devices, &Sender);
     };
     match task.one_thread {

@@ -5,8 +5,8 @@
 //! GPU another process holds the rest of the memory.
 
 use estimator::{
-    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, TrainingJob, largest_batch,
-    may_fit, may_run_out,
+    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, RunKind, TrainingJob, Tuning,
+    largest_batch, may_fit, may_run_out,
 };
 
 use super::Verification;
@@ -32,7 +32,9 @@ pub(super) fn run(
         )
     })?;
     let limiter = MemoryLimiter::of(proof, budget)?;
-    let program = training_job(&proof.model, &proof.job).without_first_runs();
+    // The device trains in this state of the tuner.
+    let program = training_job(&proof.model, &proof.job);
+    let program = program.only(Some(proof.tuning)).without_first_runs();
     let card = left(proof, budget);
     proof.progress.at("simulating small batches");
     let proposer = Proposer::learn(&program, &card)?;
@@ -90,7 +92,6 @@ fn largest_run(
         fits: true,
         may_fit: true,
         may_run_out: ran_out && may_run_out(program, found.batch, card)?,
-        fits_without_overwriting: found.fits_without_overwriting,
         tuner_requests: run.tuner_requests(),
         ending: run.ending,
     })
@@ -104,7 +105,12 @@ fn next_run(
     next: &FirstRejected,
     run: Measurement,
 ) -> Result<BatchRun, estimator::Error> {
-    let may_fit = next.refused.only_with_lag()
+    // A run with another lag, or in which burn overwrites operands, completes.
+    let by_chance = RunKind {
+        tuning: Tuning::Warm,
+        ..next.refused.run
+    };
+    let may_fit = !by_chance.is_usual()
         || run.ending == Outcome::Trained && may_fit(program, next.batch, card)?;
     Ok(BatchRun {
         batch: next.batch,
@@ -112,7 +118,6 @@ fn next_run(
         fits: false,
         may_fit,
         may_run_out: true,
-        fits_without_overwriting: None,
         tuner_requests: run.tuner_requests(),
         ending: run.ending,
     })

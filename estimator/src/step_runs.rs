@@ -1,0 +1,400 @@
+//! The runs of a step in which it has to complete to fit: how much memory they need, and whether a device has as much.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::analysis::Breakdown;
+use crate::card::{DeviceSpec, QueueLag};
+use crate::estimate::Estimate;
+use crate::job::Program;
+use crate::queue_lag::{out_of_memory, refused_with_lag};
+use crate::record::{Recording, Refusal};
+use crate::replay::replay;
+use crate::required::{below, least_memory, most_needed};
+use crate::run_kind::{Required, RunKind};
+use crate::simulated::Simulated;
+use crate::verdict::Verdict;
+use crate::{Bytes, Error, OutOfMemory};
+
+/// The runs of a step with some number of samples in which it has to complete to fit, on a device with unlimited memory.
+///
+/// On devices with the same kernels the step makes the same calls, so a replay of these runs tells whether they complete there.
+/// Only the first run of a process is run there if the device is nearly full: burn's tuner leaves a kernel out that it has no
+/// room to try.
+pub struct StepRuns<'a, P> {
+    program: &'a P,
+    batch: u64,
+    device: DeviceSpec,
+    /// The run whose figures an answer shows.
+    shown: Simulated,
+    recordings: OnceLock<Vec<Lagged>>,
+    /// The least memory with which the shown run completes.
+    required_for_shown: OnceLock<Bytes>,
+    others: Arc<Others>,
+}
+
+/// The runs besides the shown one, made when they are needed: the same for devices on which the shown run makes the same calls.
+#[derive(Default)]
+struct Others {
+    not_overwriting: OnceLock<Result<Option<Lagged>, Error>>,
+    /// The first run of a process, on a card with unlimited memory.
+    first: OnceLock<Result<Arc<Simulated>, Error>>,
+    /// The least memory with which the shown run and that without overwriting complete.
+    required_but_for_first: OnceLock<Bytes>,
+    /// The least memory with which all runs complete.
+    required: OnceLock<Result<Bytes, Error>>,
+}
+
+/// The recording of a run with some queue lag.
+#[derive(Debug)]
+struct Lagged {
+    run: Required,
+    queue_lag: QueueLag,
+    recording: Recording,
+}
+
+/// A device is nearly full if it has less than 1/`CLOSE` of the required memory to spare. Only there do the pages decide that
+/// the pools take by chance: at most 7.3 % were seen (DCGAN, batch 2: `tests/tests/simulated_card.rs`).
+const CLOSE: u64 = 10;
+
+/// The same for the first run of a process, in which the pools also have the pages of kernels that burn tried.
+const CLOSE_TO_FIRST: u64 = 4;
+
+impl<'a, P: Program> StepRuns<'a, P> {
+    /// The runs of `program` with `batch` samples on a device like `device` without its limit.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn of(program: &'a P, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
+        let shown = Required::runs(program.only())[0];
+        let mut run = program.simulate_unlimited(batch, &shown.on(device))?;
+        // The run stands for one on the device.
+        run.trials.limit = device.largest_trial();
+        Ok(Self::with(program, batch, device, run))
+    }
+
+    /// The runs of `program` with `batch` samples on a device like `device`; `shown` is the one with unlimited memory whose figures
+    /// an answer shows.
+    pub(crate) fn with(
+        program: &'a P,
+        batch: u64,
+        device: &DeviceSpec,
+        shown: Simulated,
+    ) -> Self {
+        let others = Others::default();
+        if let Some(first) = &shown.first_run {
+            others.first.get_or_init(|| Ok(first.clone()));
+        }
+        Self {
+            program,
+            batch,
+            device: device.clone(),
+            shown,
+            recordings: OnceLock::new(),
+            required_for_shown: OnceLock::new(),
+            others: Arc::new(others),
+        }
+    }
+
+    /// The run whose figures an answer shows: one with tuned kernels, or the first if only that counts.
+    pub fn shown(&self) -> &Simulated {
+        &self.shown
+    }
+
+    /// The [shown](Self::shown) run alone.
+    pub fn into_shown(self) -> Simulated {
+        self.shown
+    }
+
+    /// Whether these runs stand for those on `device` too: burn offers the same kernels there, and its tuner chooses the same.
+    pub fn hold_for(&self, device: &DeviceSpec) -> bool {
+        self.shown.chooses_as_on(device)
+    }
+
+    /// Shares what is known of `other` if the shown runs of both make the same calls.
+    pub(crate) fn share_with(&mut self, other: &Self) -> bool {
+        let same = self.shown.recording.makes_calls_of(&other.shown.recording);
+        if same {
+            self.others = other.others.clone();
+        }
+        same
+    }
+
+    /// The estimate of the step.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed, or it needs a buffer that is larger than the device allows ([`Error::OutOfMemory`]).
+    pub fn estimate(&self) -> Result<Estimate, Error> {
+        self.shown.outcome()?;
+        Ok(self.shown.estimate_that_requires(self.required()?))
+    }
+
+    /// What is in use at the peak of the shown run.
+    pub(crate) fn at_peak(&self) -> Result<Breakdown, Error> {
+        self.shown.outcome()?;
+        Ok(self.shown.at_peak())
+    }
+
+    /// The least memory, in whole MiB, with which all runs complete.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn required(&self) -> Result<Bytes, Error> {
+        let required = || {
+            let first = match self.requires(Required::First) {
+                true => Some(self.first_without_limit()?.whole_recording().clone()),
+                false => None,
+            };
+            Ok(self.least_memory(Bytes::ZERO, self.not_overwriting()?, first.as_ref()))
+        };
+        self.others.required.get_or_init(required).clone()
+    }
+
+    /// Whether the step fits on `device`, for which these runs [hold](Self::hold_for).
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn verdict(&self, device: &DeviceSpec) -> Result<Verdict, Error> {
+        let Some(available) = device.available() else {
+            let refused = match self.fits_a_page(device) {
+                true => None,
+                false => self.refused_by_recordings(device),
+            };
+            return Ok(Verdict::new(refused, self.required()?, None));
+        };
+        let not_overwriting = self.not_overwriting()?;
+        let required = self.required_but_for_first(not_overwriting);
+        let mut refused = None;
+        if !self.has_room(device, required, CLOSE) {
+            refused = self.refused_by_recordings(device);
+            let other = || not_overwriting.and_then(|lagged| lagged.refused(device));
+            refused = refused.or_else(other);
+        }
+        if !self.requires(Required::First) {
+            return Ok(self.bounded(refused, available, required, None));
+        }
+        let first = self.first_for(device, required, refused.is_some())?;
+        if first.spec.available().is_none() {
+            return Ok(self.bounded(refused, available, self.required()?, Some(&first)));
+        }
+        let refused_first = || match first.outcome() {
+            Ok(()) => refused_with_lag(&first, Required::First.lags()),
+            Err(refused) => Some(refused),
+        };
+        let refused = refused.or_else(refused_first);
+        let recording = Some(first.whole_recording());
+        let required = self.least_memory(Bytes::ZERO, not_overwriting, recording);
+        Ok(self.bounded(refused, available, required, Some(&first)))
+    }
+
+    /// Like [`verdict`](Self::verdict). If the step does not fit with tuned kernels, no other run is made, and
+    /// [`Verdict::required_bytes`] is of these runs alone.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn brief_verdict(&self, device: &DeviceSpec) -> Result<Verdict, Error> {
+        let required = self.required_for_shown();
+        let refused = match self.has_room(device, required, CLOSE) {
+            true => None,
+            false => self.refused_by_recordings(device),
+        };
+        match (refused, device.available()) {
+            (Some(refused), Some(available)) => {
+                let recordings = self.recordings().iter().map(|lagged| &lagged.recording);
+                let recordings: Vec<_> = recordings.collect();
+                let required = above(&refused, available, required, |short| {
+                    least_memory(&self.shown.spec, &recordings, short, self.shown.reserved)
+                });
+                Ok(Verdict::new(Some(refused), required, Some(available)))
+            }
+            _ => self.verdict(device),
+        }
+    }
+
+    /// Whether `device` has more room than `required`, by one part of so many that are called `close`.
+    fn has_room(&self, device: &DeviceSpec, required: Bytes, close: u64) -> bool {
+        let wanted = required + required / close;
+        let room = device.available().is_none_or(|available| available >= wanted);
+        room && self.fits_a_page(device)
+    }
+
+    /// The verdict on a device with so much `available` that has `refused` an allocation; `required` is the least memory with which
+    /// the runs complete, of which `first` is the first one.
+    fn bounded(
+        &self,
+        refused: Option<OutOfMemory>,
+        available: Bytes,
+        required: Bytes,
+        first: Option<&Simulated>,
+    ) -> Verdict {
+        let first = first.map(Simulated::whole_recording);
+        let not_overwriting = self.not_overwriting().ok().flatten();
+        let required = match &refused {
+            // A run completes on some cards that have less than what one needs to complete: see `least_memory`.
+            None => required.min(available),
+            Some(refused) => above(refused, available, required, |short| {
+                self.least_memory(short, not_overwriting, first)
+            }),
+        };
+        Verdict::new(refused, required, Some(available))
+    }
+
+    /// The first run of a process on `device`, or on a card with unlimited memory if it is the same there, or nearly so: where
+    /// the step `is_refused` anyway, and where there is room to spare; `required` is the least memory with which the other runs
+    /// complete.
+    fn first_for(
+        &self,
+        device: &DeviceSpec,
+        required: Bytes,
+        is_refused: bool,
+    ) -> Result<Arc<Simulated>, Error> {
+        let known = self.others.first.get().and_then(|first| first.as_ref().ok());
+        let same = |first: &Arc<Simulated>| {
+            let room = device.available().is_none_or(|available| first.reserved <= available);
+            is_refused || room && self.fits_a_page(device)
+        };
+        if known.is_some_and(same) || self.has_room(device, required, CLOSE_TO_FIRST) {
+            return self.first_without_limit();
+        }
+        let first = Required::First.on(device);
+        self.program.simulate(self.batch, first).map(Arc::new)
+    }
+
+    /// The allocation that `device` refuses in the shown run, with some queue lag.
+    fn refused_by_recordings(&self, device: &DeviceSpec) -> Option<OutOfMemory> {
+        if let Err(refused) = self.shown.outcome() {
+            // It needs a buffer that is too large with each kernel that burn's tuner can try.
+            return Some(refused);
+        }
+        let mut recordings = self.recordings().iter();
+        recordings.find_map(|lagged| lagged.refused(device))
+    }
+
+    /// Whether the step has to complete in this run, which is not the shown one.
+    fn requires(&self, run: Required) -> bool {
+        Required::runs(self.program.only())[1..].contains(&run)
+    }
+
+    /// Whether `device` allows a single allocation as large as each that the step cannot go on without.
+    fn fits_a_page(&self, device: &DeviceSpec) -> bool {
+        let largest = device.largest_page();
+        let mut buffers = self.shown.recording.buffers.iter();
+        buffers.all(|buffer| buffer.optional || buffer.bytes <= largest)
+    }
+
+    /// The recordings of the shown run, with each lag that is required.
+    fn recordings(&self) -> &[Lagged] {
+        self.recordings.get_or_init(|| {
+            let run = Required::runs(self.program.only())[0];
+            let lags = [QueueLag::None].iter().chain(run.lags());
+            let lagged = lags.map(|lag| Lagged {
+                run,
+                queue_lag: *lag,
+                recording: self.shown.recording.with_queue_lag(*lag),
+            });
+            lagged.collect()
+        })
+    }
+
+    /// The run in which burn overwrites no operand; `None` if it is not required, or tells nothing.
+    fn not_overwriting(&self) -> Result<Option<&Lagged>, Error> {
+        let run = Required::NotOverwriting;
+        if !self.requires(run) {
+            return Ok(None);
+        }
+        let known = self.others.not_overwriting.get_or_init(|| {
+            let device = run.on(&self.device);
+            let simulated = self.program.simulate_unlimited(self.batch, &device);
+            let simulated = run.if_it_tells(simulated)?;
+            Ok(simulated.map(|simulated| Lagged::of(run, simulated)))
+        });
+        known.as_ref().map(Option::as_ref).map_err(Error::clone)
+    }
+
+    /// The first run of a process on a card with unlimited memory.
+    fn first_without_limit(&self) -> Result<Arc<Simulated>, Error> {
+        let first = self.others.first.get_or_init(|| {
+            let device = Required::First.on(&self.device);
+            let run = self.program.simulate_unlimited(self.batch, &device);
+            run.map(Arc::new)
+        });
+        first.clone()
+    }
+
+    /// The least memory with which the shown run completes, with each lag.
+    fn required_for_shown(&self) -> Bytes {
+        let least = || self.least_memory(Bytes::ZERO, None, None);
+        *self.required_for_shown.get_or_init(least)
+    }
+
+    /// The least memory with which the shown run completes, and the one without overwriting.
+    fn required_but_for_first(&self, not_overwriting: Option<&Lagged>) -> Bytes {
+        let least = || self.least_memory(Bytes::ZERO, not_overwriting, None);
+        *self.others.required_but_for_first.get_or_init(least)
+    }
+
+    /// The least memory, more than `short`, with which the shown run and these complete.
+    fn least_memory(
+        &self,
+        short: Bytes,
+        not_overwriting: Option<&Lagged>,
+        first: Option<&Recording>,
+    ) -> Bytes {
+        let shown = self.recordings().iter().chain(not_overwriting);
+        let recordings: Vec<_> = shown.map(|lagged| &lagged.recording).chain(first).collect();
+        let needed = recordings.iter().map(|recording| most_needed(recording));
+        let short = short.max(below(needed.max().unwrap_or_default()));
+        least_memory(&self.shown.spec, &recordings, short, self.shown.reserved)
+    }
+
+    /// The estimate of the step, which fits on a device like that of these runs: `runs` are those with its limit.
+    pub(crate) fn estimate_with(&self, runs: &[(Required, Simulated)]) -> Estimate {
+        let run = |wanted| runs.iter().find(|(run, _)| *run == wanted);
+        let not_overwriting = run(Required::NotOverwriting);
+        let not_overwriting =
+            not_overwriting.map(|(run, simulated)| Lagged::of(*run, simulated.clone()));
+        let first = run(Required::First).filter(|_| self.requires(Required::First));
+        let first = first.map(|(_, simulated)| &simulated.recording);
+        let available = self.device.available().unwrap_or(Bytes(u64::MAX));
+        let required = self.least_memory(Bytes::ZERO, not_overwriting.as_ref(), first);
+        self.shown.estimate_that_requires(required.min(available))
+    }
+}
+
+/// `required`, or what `least` finds above what is `available` if a device with so much has `refused` an allocation all the same: a
+/// run completes on some cards that have less than what one needs to complete. No memory is enough for a buffer that is too large.
+fn above(
+    refused: &OutOfMemory,
+    available: Bytes,
+    required: Bytes,
+    least: impl Fn(Bytes) -> Bytes,
+) -> Bytes {
+    match refused.refusal {
+        Refusal::Full if required <= available => least(available),
+        _ => required,
+    }
+}
+
+impl Lagged {
+    /// `simulated` without a lag.
+    fn of(run: Required, simulated: Simulated) -> Self {
+        Self {
+            run,
+            queue_lag: QueueLag::None,
+            recording: simulated.recording,
+        }
+    }
+
+    /// The allocation that `device` refuses in this run, by a replay.
+    fn refused(&self, device: &DeviceSpec) -> Option<OutOfMemory> {
+        let device = self.run.on(device);
+        let recording = &self.recording;
+        let outcome = replay(&device, recording, |buffer| recording.buffer(buffer).bytes);
+        let run = RunKind::on(&device).with_queue_lag(self.queue_lag);
+        Some(out_of_memory(recording.clone(), outcome.failure?, run))
+    }
+}
