@@ -14,7 +14,7 @@ use burn::tensor::Device;
 use self::fields::Fields;
 use self::names::Names;
 pub use self::names::{PublishedTensor, PublishedTensors};
-use crate::{Defaults, Error, Job, Model, Observer};
+use crate::{Defaults, Error, Job, Model, Observer, Precision};
 
 /// One `model_type`. Every file here implements it once.
 trait Architecture: Sized {
@@ -31,6 +31,12 @@ trait Architecture: Sized {
 
     /// As [`Model::defaults`].
     fn defaults(&self) -> Defaults;
+
+    /// The positions of a language model, which limit the length of a sequence or say for how long
+    /// ones it was made.
+    fn positions(&self) -> Option<usize> {
+        None
+    }
 
     /// As [`Model::check`].
     ///
@@ -101,6 +107,15 @@ macro_rules! from_config {
             }
         }
 
+        impl ConfigModel {
+            /// As [`Architecture::positions`].
+            fn positions(&self) -> Option<usize> {
+                match &self.kind {
+                    $(Kind::$network(network) => network.positions(),)+
+                }
+            }
+        }
+
         impl Model for ConfigModel {
             fn name(&self) -> &str {
                 &self.name
@@ -162,6 +177,8 @@ from_config! {
 pub struct ConfigModel {
     name: String,
     kind: Kind,
+    /// The number format in which the file says that the weights are (`dtype`).
+    dtype: Option<String>,
 }
 
 impl ConfigModel {
@@ -171,12 +188,71 @@ impl ConfigModel {
     ///
     /// [`Error::NotJson`] if the text is not a JSON object, [`Error::Field`] if a field has a
     /// value that it must not have, [`Error::Unsupported`] if the zoo does not have such a network.
+    ///
+    /// [`Error::OtherLibrary`] if it describes one in the form of another library.
     pub fn read(name: &str, config: &str) -> Result<Self, Error> {
+        let fields = Fields::parse(config)?;
+        other_library(&fields)?;
         Ok(Self {
             name: name.into(),
-            kind: Kind::read(&Fields::parse(config)?)?,
+            kind: Kind::read(&fields)?,
+            dtype: fields.dtype(),
         })
     }
+
+    /// What somebody who trains as `job` says should know about the file, a sentence each.
+    pub fn notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(positions) = self.positions().filter(|positions| *positions > USUAL_TOKENS)
+            && job.input.seq == Some(USUAL_TOKENS)
+        {
+            notes.push(format!(
+                "{USUAL_TOKENS} of its {positions} positions are in use, as many as is usual: --seq changes that"
+            ));
+        }
+        let usual = match self.dtype.as_deref() {
+            Some("float16") => Some(Precision::Fp16),
+            Some("bfloat16") => Some(Precision::Bf16),
+            _ => None,
+        };
+        if let (Some(dtype), Some(usual)) = (&self.dtype, usual)
+            && job.precision == Precision::Fp32
+        {
+            notes.push(format!(
+                "its weights are in {dtype}, in which transformers loads them: --precision {usual}"
+            ));
+        }
+        notes
+    }
+}
+
+/// The longest sequence that a language model is trained on by default: 2,048 tokens are the
+/// sequences of most public recipes for one card, whatever the network has positions for.
+const USUAL_TOKENS: usize = 2048;
+
+/// The tokens of a sequence by default, for a language model with `positions`.
+fn usual_tokens(positions: usize) -> usize {
+    positions.min(USUAL_TOKENS)
+}
+
+/// Refuses the configuration of another library.
+///
+/// # Errors
+///
+/// [`Error::OtherLibrary`] if it is one of timm, diffusers or PEFT.
+fn other_library(fields: &Fields) -> Result<(), Error> {
+    let is_timm = ["num_features", "pretrained_cfg", "num_classes"].iter().any(|key| fields.has(key));
+    let library = match () {
+        () if fields.has("architecture") && is_timm => ("timm", "architecture"),
+        () if fields.has("_class_name") => ("diffusers", "_class_name"),
+        () if fields.has("peft_type") => ("PEFT", "peft_type"),
+        () => return Ok(()),
+    };
+    let (library, field) = library;
+    Err(Error::OtherLibrary {
+        library,
+        class: fields.text(field, "")?.into(),
+    })
 }
 
 /// Every tensor of `model` as `job` builds it on `device`, with its names in transformers; a

@@ -105,7 +105,7 @@ static BERT: Projections = Projections {
         ("down", r"pwff\.linear_outer"),
     ],
     usual: &["q", "v"],
-    head: Some(r"^classifier\."),
+    head: Some(r"^(classifier|span)\."),
 };
 
 static GPT2: Projections = Projections {

@@ -5,29 +5,45 @@ use burn::tensor::Device;
 
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
-use super::{Architecture, divides};
+use super::{Architecture, divides, mismatch};
 use crate::blocks::tokens::check_positions;
-use crate::networks::bert::{BertConfig, train_classifier, train_pretraining};
+use crate::networks::bert::{
+    BertConfig, train_answers, train_classifier, train_masked_words, train_pretraining,
+    train_word_classifier,
+};
 use crate::{Defaults, Error, Input, InputSize, Job, Observer, OptimizerKind};
 
 /// Tokens of a sequence in the published fine-tuning and in the first 90 % of the steps of the
 /// published pre-training.
 const USUAL_TOKENS: usize = 128;
 
-/// The task that a BERT is trained on.
+/// The task that a BERT is trained on: that of the class that wrote the file. A file without a class
+/// or head is for classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
-    Classify { classes: usize },
+    Classify,
+    ClassifyWords,
+    Answer,
+    MaskedWords,
     Pretrain,
 }
 
-/// A BERT with the dimensions of a `config.json`. Its task is pre-training if the class that
-/// wrote the file is `BertForPreTraining` or `BertForMaskedLM`, and classification otherwise.
-/// Pre-training includes next-sentence prediction, as in the paper.
+const TASKS: [(&str, Task); 6] = [
+    ("BertForSequenceClassification", Task::Classify),
+    ("BertModel", Task::Classify),
+    ("BertForTokenClassification", Task::ClassifyWords),
+    ("BertForQuestionAnswering", Task::Answer),
+    ("BertForMaskedLM", Task::MaskedWords),
+    ("BertForPreTraining", Task::Pretrain),
+];
+
+/// A BERT with the dimensions and the head of a `config.json`.
 #[derive(Clone, Debug)]
 pub(super) struct OwnBert {
     config: BertConfig,
     task: Task,
+    /// Classes of a classifier.
+    classes: Option<usize>,
 }
 
 impl OwnBert {
@@ -54,6 +70,7 @@ impl Architecture for OwnBert {
         ];
         fields.only("position_embedding_type", "absolute")?;
         fields.only("is_decoder", false)?;
+        fields.only("add_cross_attention", false)?;
         let hidden_dropout = fields.share("hidden_dropout_prob", base.dropout)?;
         let attention_dropout = fields.share("attention_probs_dropout_prob", base.dropout)?;
         let config = BertConfig {
@@ -76,13 +93,19 @@ impl Architecture for OwnBert {
             "hidden_size",
             config.d_model,
         )?;
-        let task = match fields.class() {
-            "BertForPreTraining" | "BertForMaskedLM" => Task::Pretrain,
-            _ => Task::Classify {
-                classes: fields.classes()?,
+        let task = fields.head(Task::Classify, &TASKS)?;
+        let classes = match task {
+            Task::Classify | Task::ClassifyWords => Some(fields.classes()?),
+            Task::Answer => match fields.classes()? {
+                2 => None,
+                other => return Err(mismatch("num_labels", "2, the ends of an answer".into(), other)),
             },
+            Task::MaskedWords | Task::Pretrain => {
+                fields.only("tie_word_embeddings", true)?;
+                None
+            }
         };
-        Ok(Self { config, task })
+        Ok(Self { config, task, classes })
     }
 
     fn defaults(&self) -> Defaults {
@@ -90,15 +113,16 @@ impl Architecture for OwnBert {
             input: Input {
                 seq: Some(USUAL_TOKENS.min(self.config.positions)),
                 vocab: Some(self.config.vocab),
-                classes: match self.task {
-                    Task::Classify { classes } => Some(classes),
-                    Task::Pretrain => None,
-                },
+                classes: self.classes,
                 ..Input::default()
             },
             batch: 32,
             optimizer: OptimizerKind::AdamW,
         }
+    }
+
+    fn positions(&self) -> Option<usize> {
+        Some(self.config.positions)
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
@@ -112,11 +136,13 @@ impl Architecture for OwnBert {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
+        let config = self.for_job(job);
         match self.task {
-            Task::Classify { .. } => {
-                train_classifier(&self.for_job(job), job, device, steps, observer)
-            }
-            Task::Pretrain => train_pretraining(&self.for_job(job), job, device, steps, observer),
+            Task::Classify => train_classifier(&config, job, device, steps, observer),
+            Task::ClassifyWords => train_word_classifier(&config, job, device, steps, observer),
+            Task::Answer => train_answers(&config, job, device, steps, observer),
+            Task::MaskedWords => train_masked_words(&config, job, device, steps, observer),
+            Task::Pretrain => train_pretraining(&config, job, device, steps, observer),
         }
     }
 
@@ -128,6 +154,12 @@ impl Architecture for OwnBert {
                 "embeddings.position_ids",
                 "cls.predictions.decoder.weight",
                 "cls.predictions.decoder.bias",
+                // Files of the published networks have the parts of pre-training, whatever class
+                // they name.
+                "bert.pooler.dense.weight",
+                "bert.pooler.dense.bias",
+                "cls.seq_relationship.weight",
+                "cls.seq_relationship.bias",
             ],
             rows: rows(
                 "
@@ -145,6 +177,7 @@ impl Architecture for OwnBert {
                 bert.encoder.layers.*.norm_2 = bert.encoder.layer.*.output.LayerNorm
                 bert.pooler = bert.pooler.dense
                 classifier = classifier
+                span = qa_outputs
                 transform = cls.predictions.transform.dense
                 norm = cls.predictions.transform.LayerNorm
                 bias = cls.predictions.bias

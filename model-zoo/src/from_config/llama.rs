@@ -4,12 +4,11 @@ use burn::tensor::Device;
 
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
-use super::{Architecture, divides, mismatch};
+use super::{Architecture, divides, mismatch, usual_tokens};
 use crate::networks::llama::{LlamaConfig, train_on};
 use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 
-/// A Llama with the dimensions of a `config.json`. By default its sequences have as many tokens
-/// as it has positions.
+/// A Llama with the dimensions of a `config.json`.
 #[derive(Clone, Debug)]
 pub(super) struct OwnLlama(LlamaConfig);
 
@@ -55,13 +54,17 @@ impl Architecture for OwnLlama {
     fn defaults(&self) -> Defaults {
         Defaults {
             input: Input {
-                seq: Some(self.0.positions),
+                seq: Some(usual_tokens(self.0.positions)),
                 vocab: Some(self.0.vocab),
                 ..Input::default()
             },
             batch: 1,
             optimizer: OptimizerKind::AdamW,
         }
+    }
+
+    fn positions(&self) -> Option<usize> {
+        Some(self.0.positions)
     }
 
     fn check(&self, _job: &Job) -> Result<(), Error> {
