@@ -28,7 +28,6 @@ mod test_support;
 mod tiny;
 mod trainer;
 mod variant;
-mod weights;
 
 pub use error::{Error, Setting};
 pub use find::find;
@@ -45,4 +44,3 @@ pub use optimizer::OptimizerKind;
 pub use tiny::{TinyModel, find_tiny, tiny_models};
 pub use trainer::{Batch, Trainer, supervised};
 pub use variant::{Counts, Variant};
-pub use weights::{WeightTensor, Weights};
