@@ -80,7 +80,7 @@ impl From<model_zoo::Error> for UserError {
                 })
             }
             model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
-                "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
+                "--lora is for decoders as Llama and Qwen, BERT, GPT-2, Transformer and ViT; --freeze PREFIX is for all",
             ),
             model_zoo::Error::NoParameter { path, model, parts } => {
                 Self::new(format!("--freeze {path} names no parameter of {model}"))

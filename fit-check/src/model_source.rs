@@ -10,9 +10,7 @@ mod weights_check;
 use std::path::Path;
 
 use burn::tensor::Device;
-use model_zoo::{
-    ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant, published_tensors,
-};
+use model_zoo::{ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant};
 
 pub use checkpoint::Checkpoint;
 pub use header::StoredTensor;
@@ -20,8 +18,8 @@ pub use model_files::is_path;
 pub use weights_check::{Confidence, WeightsCheck};
 
 use self::model_files::ModelFiles;
-use crate::step::untrained;
 use crate::hints::ANY_NETWORK;
+use crate::step::untrained;
 use crate::user_error::UserError;
 
 /// The model to train.
@@ -121,12 +119,16 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
             };
             Ok((AnyModel::ConfigModel(Box::new(network)), origin))
         }
-        Err(Error::OtherLibrary { library: "PEFT", .. }) => Err(adapter::not_a_model(path, &text)),
+        Err(Error::OtherLibrary {
+            library: "PEFT", ..
+        }) => Err(adapter::not_a_model(path, &text)),
         Err(error) => {
             let is_unknown = matches!(error, Error::Unsupported { .. });
             let error = UserError::from(error).about(path.display());
             match checkpoint() {
-                Ok(Some(weights)) if is_unknown => Err(error.and(&format!("its weights are {weights}"))),
+                Ok(Some(weights)) if is_unknown => {
+                    Err(error.and(&format!("its weights are {weights}")))
+                }
                 _ => Err(error),
             }
         }
@@ -135,7 +137,9 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
 
 /// The error for weights whose network no configuration names.
 fn without_network(name: &str, checkpoint: &Option<Checkpoint>) -> UserError {
-    let weights = checkpoint.as_ref().map_or("weights".into(), Checkpoint::to_string);
+    let weights = checkpoint
+        .as_ref()
+        .map_or("weights".into(), Checkpoint::to_string);
     UserError::new(format!(
         "{name} has {weights}, and no config.json that names its network"
     ))
@@ -157,8 +161,10 @@ pub fn compare(
     };
     let check = match &origin.checkpoint {
         None => WeightsCheck::without_weights(),
+        // The file has more than the network, under names of its own.
+        Some(_) if network.is_part() => WeightsCheck::without_weights(),
         Some(checkpoint) => {
-            let published = untrained(|device| published_tensors(&**network, job, device))?;
+            let published = untrained(|device| network.published_tensors(job, device))?;
             WeightsCheck::of(&published, checkpoint)
         }
     };

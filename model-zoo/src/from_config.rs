@@ -2,11 +2,21 @@
 //! is one file here and one line in [`from_config!`].
 
 mod bert;
+mod decoder;
 mod fields;
+mod gemma;
+mod gemma2;
+mod gemma3_text;
 mod gpt2;
 mod llama;
+mod mistral;
 mod names;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
 mod resnet;
+mod smollm3;
 mod vit;
 
 use burn::tensor::Device;
@@ -18,8 +28,11 @@ use crate::{Defaults, Error, Job, Model, Observer, Precision};
 
 /// One `model_type`. Every file here implements it once.
 trait Architecture: Sized {
-    /// The value of `model_type` in `config.json`; the file of the zoo has the same name.
+    /// The value of `model_type` in `config.json`.
     const MODEL_TYPE: &'static str;
+
+    /// The file of the zoo with the network.
+    const FILE: &'static str = Self::MODEL_TYPE;
 
     /// The network with the dimensions that `fields` give.
     ///
@@ -74,17 +87,6 @@ macro_rules! from_config {
             vec![$(<$file::$network as Architecture>::MODEL_TYPE.into()),+]
         }
 
-        /// The names in transformers of the parameters of the networks in the zoo's file called
-        /// `file`; `None` if the zoo does not know them.
-        fn names(file: &str) -> Option<Names> {
-            match file {
-                $(<$file::$network as Architecture>::MODEL_TYPE => {
-                    Some(<$file::$network as Architecture>::names())
-                })+
-                _ => None,
-            }
-        }
-
         impl Kind {
             fn read(fields: &Fields) -> Result<Self, Error> {
                 match fields.text("model_type", "")? {
@@ -108,6 +110,13 @@ macro_rules! from_config {
         }
 
         impl ConfigModel {
+            /// As [`Architecture::names`].
+            fn names(&self) -> Names {
+                match &self.kind {
+                    $(Kind::$network(_) => <$file::$network as Architecture>::names(),)+
+                }
+            }
+
             /// As [`Architecture::positions`].
             fn positions(&self) -> Option<usize> {
                 match &self.kind {
@@ -129,7 +138,7 @@ macro_rules! from_config {
 
             fn file(&self) -> Option<&'static str> {
                 Some(match self.kind {
-                    $(Kind::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
+                    $(Kind::$network(_) => <$file::$network as Architecture>::FILE,)+
                 })
             }
 
@@ -158,6 +167,15 @@ from_config! {
     bert::OwnBert,
     gpt2::OwnGpt2,
     llama::OwnLlama,
+    qwen2::OwnQwen2,
+    qwen3::OwnQwen3,
+    mistral::OwnMistral,
+    gemma::OwnGemma,
+    gemma2::OwnGemma2,
+    gemma3_text::OwnGemma3,
+    phi3::OwnPhi3,
+    olmo2::OwnOlmo2,
+    smollm3::OwnSmolLm3,
     vit::OwnVit,
     resnet::OwnResNet,
 }
@@ -179,6 +197,8 @@ pub struct ConfigModel {
     kind: Kind,
     /// The number format in which the file says that the weights are (`dtype`).
     dtype: Option<String>,
+    /// Whether the file describes more: it is of a model of text and images.
+    is_part: bool,
 }
 
 impl ConfigModel {
@@ -193,17 +213,37 @@ impl ConfigModel {
     pub fn read(name: &str, config: &str) -> Result<Self, Error> {
         let fields = Fields::parse(config)?;
         other_library(&fields)?;
+        let text = text_part(&fields)?;
+        let fields = text.as_ref().unwrap_or(&fields);
         Ok(Self {
             name: name.into(),
-            kind: Kind::read(&fields)?,
+            kind: Kind::read(fields)?,
             dtype: fields.dtype(),
+            is_part: text.is_some(),
         })
+    }
+
+    /// Whether the file describes a larger model, of which this is the text part.
+    pub fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// Every tensor as `job` builds it on `device`, with its names in transformers.
+    pub fn published_tensors(&self, job: &Job, device: &Device) -> PublishedTensors {
+        let mut seen = PublishedTensors::new(self.names());
+        let Ok(()) = self.train(job, device, 0, &mut seen);
+        seen
     }
 
     /// What somebody who trains as `job` says should know about the file, a sentence each.
     pub fn notes(&self, job: &Job) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(positions) = self.positions().filter(|positions| *positions > USUAL_TOKENS)
+        if self.is_part {
+            notes.push("the text part alone (text_config): what reads images is left out".into());
+        }
+        if let Some(positions) = self
+            .positions()
+            .filter(|positions| *positions > USUAL_TOKENS)
             && job.input.seq == Some(USUAL_TOKENS)
         {
             notes.push(format!(
@@ -235,13 +275,42 @@ fn usual_tokens(positions: usize) -> usize {
     positions.min(USUAL_TOKENS)
 }
 
+/// The text part of a model of text and images: its `text_config`, if the zoo has such a network.
+///
+/// # Errors
+///
+/// [`Error::Field`] if `text_config` is no object.
+fn text_part(fields: &Fields) -> Result<Option<Fields>, Error> {
+    let Some(text) = fields.object("text_config")? else {
+        return Ok(None);
+    };
+    let model_type = match (fields.text("model_type", "")?, text.text("model_type", "")?) {
+        // Older files leave it to the class.
+        ("gemma3", "") => "gemma3_text",
+        (_, inner) => inner,
+    };
+    if !supported().iter().any(|known| known == model_type) {
+        return Ok(None);
+    }
+    // The whole model ties its tables, or its text part does.
+    let text = match fields.contains("tie_word_embeddings") {
+        true if fields.flag("tie_word_embeddings", false)? => {
+            text.with("tie_word_embeddings", true)
+        }
+        _ => text,
+    };
+    Ok(Some(text.with("model_type", model_type)))
+}
+
 /// Refuses the configuration of another library.
 ///
 /// # Errors
 ///
 /// [`Error::OtherLibrary`] if it is one of timm, diffusers or PEFT.
 fn other_library(fields: &Fields) -> Result<(), Error> {
-    let is_timm = ["num_features", "pretrained_cfg", "num_classes"].iter().any(|key| fields.has(key));
+    let is_timm = ["num_features", "pretrained_cfg", "num_classes"]
+        .iter()
+        .any(|key| fields.has(key));
     let library = match () {
         () if fields.has("architecture") && is_timm => ("timm", "architecture"),
         () if fields.has("_class_name") => ("diffusers", "_class_name"),
@@ -253,15 +322,6 @@ fn other_library(fields: &Fields) -> Result<(), Error> {
         library,
         class: fields.text(field, "")?.into(),
     })
-}
-
-/// Every tensor of `model` as `job` builds it on `device`, with its names in transformers; a
-/// tensor has no names if the zoo does not know them.
-pub fn published_tensors(model: &impl Model, job: &Job, device: &Device) -> PublishedTensors {
-    let names = model.file().and_then(names).unwrap_or_default();
-    let mut seen = PublishedTensors::new(names);
-    let Ok(()) = model.train(job, device, 0, &mut seen);
-    seen
 }
 
 /// The error of a `field` whose value `got` contradicts another field.

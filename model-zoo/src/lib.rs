@@ -31,7 +31,7 @@ mod variant;
 
 pub use error::{Error, Setting};
 pub use find::find;
-pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors, published_tensors};
+pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors};
 pub use input::{Input, InputSize, SizeValue};
 pub use job::{Job, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};

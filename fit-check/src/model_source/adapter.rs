@@ -72,9 +72,15 @@ mod tests {
             r#"{"peft_type": "LORA", "base_model_name_or_path": "acme/tiny", "r": 8,
                 "target_modules": ["q_proj", "v_proj"]}"#,
         );
-        assert!(lora.ends_with("`fit-check estimate acme/tiny --lora 8 --lora-targets q,v`"), "{lora}");
+        assert!(
+            lora.ends_with("`fit-check estimate acme/tiny --lora 8 --lora-targets q,v`"),
+            "{lora}"
+        );
         let all = hint(r#"{"peft_type": "LORA", "r": 4, "target_modules": "all-linear"}"#);
-        assert!(all.ends_with("`fit-check estimate MODEL --lora 4`"), "{all}");
+        assert!(
+            all.ends_with("`fit-check estimate MODEL --lora 4`"),
+            "{all}"
+        );
         let other = hint(r#"{"peft_type": "PREFIX_TUNING"}"#);
         assert!(other.contains("(PREFIX_TUNING)"), "{other}");
     }

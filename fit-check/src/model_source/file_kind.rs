@@ -24,7 +24,11 @@ pub(super) fn other_file(bytes: &[u8]) -> Option<OtherFile> {
             hint: format!("{hint}; {CONFIG_IS_ENOUGH}"),
         })
     };
-    let text: String = bytes.iter().take(32).map(|&byte| char::from(byte).to_ascii_lowercase()).collect();
+    let text: String = bytes
+        .iter()
+        .take(32)
+        .map(|&byte| char::from(byte).to_ascii_lowercase())
+        .collect();
     let text = text.trim_start();
     // A safetensors file begins with the length of its header, whose first byte is a brace.
     if bytes.get(4..9) == Some(b"\0\0\0\0{") {
@@ -63,7 +67,9 @@ pub(super) fn other_file(bytes: &[u8]) -> Option<OtherFile> {
 /// The pointer `bytes` of git-lfs; it says how large the file is that it stands for.
 fn lfs_pointer(bytes: &[u8]) -> OtherFile {
     let text = String::from_utf8_lossy(bytes);
-    let size = text.lines().find_map(|line| line.strip_prefix("size ")?.parse::<u64>().ok());
+    let size = text
+        .lines()
+        .find_map(|line| line.strip_prefix("size ")?.parse::<u64>().ok());
     let mut what = "a pointer of git-lfs to a file that was not downloaded".to_string();
     if let Some(size) = size {
         let _ = write!(what, " ({})", estimator::Bytes(size));
@@ -82,7 +88,10 @@ mod tests {
     #[test]
     fn files_are_known_by_how_they_begin() {
         for (beginning, what) in [
-            (&b"version https://git-lfs.github.com/spec/v1\noid sha256:5a\nsize 2200119864\n"[..], "(2.05 GiB)"),
+            (
+                &b"version https://git-lfs.github.com/spec/v1\noid sha256:5a\nsize 2200119864\n"[..],
+                "(2.05 GiB)",
+            ),
             (b"<!DOCTYPE html><html>", "an HTML page"),
             (b"\n <html lang=\"en\">", "an HTML page"),
             (b"GGUF\x03\0\0\0", "a GGUF file"),

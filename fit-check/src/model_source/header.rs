@@ -50,7 +50,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<StoredTensor>, UserError> {
     let (mut file, length) = open(path)?;
     let mut beginning = Vec::new();
     let io = |error: std::io::Error| unreadable(path, &error.to_string());
-    file.by_ref().take(LOOKED_AT as u64).read_to_end(&mut beginning).map_err(io)?;
+    file.by_ref()
+        .take(LOOKED_AT as u64)
+        .read_to_end(&mut beginning)
+        .map_err(io)?;
     check_kind(path, &beginning)?;
     file.rewind().map_err(io)?;
     parse(file, length).map_err(|why| unreadable(path, &why))

@@ -105,12 +105,16 @@ impl ModelFiles {
 
 /// The error for a folder without a model. A file that is often in the place of one is named for what it is.
 fn nothing_in(folder: &Path) -> UserError {
-    let other = fs::read_dir(folder).into_iter().flatten().flatten().find_map(|entry| {
-        let (mut file, _) = open(&entry.path()).ok()?;
-        let mut beginning = [0; LOOKED_AT];
-        let read = file.read(&mut beginning).ok()?;
-        check_kind(&entry.path(), &beginning[..read]).err()
-    });
+    let other = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find_map(|entry| {
+            let (mut file, _) = open(&entry.path()).ok()?;
+            let mut beginning = [0; LOOKED_AT];
+            let read = file.read(&mut beginning).ok()?;
+            check_kind(&entry.path(), &beginning[..read]).err()
+        });
     other.unwrap_or_else(|| {
         UserError::new(format!("there is no model in {}", folder.display())).hint(format!(
             "a model is {CONFIG}, with or without {WEIGHTS}, or {INDEX} with its parts"
@@ -122,8 +126,9 @@ fn nothing_in(folder: &Path) -> UserError {
 pub(super) fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), UserError> {
     match other_file(&bytes[..bytes.len().min(LOOKED_AT)]) {
         None => Ok(()),
-        Some(other) => Err(UserError::new(format!("{} is {}", path.display(), other.what))
-            .hint(other.hint)),
+        Some(other) => {
+            Err(UserError::new(format!("{} is {}", path.display(), other.what)).hint(other.hint))
+        }
     }
 }
 

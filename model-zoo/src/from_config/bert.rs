@@ -98,14 +98,24 @@ impl Architecture for OwnBert {
             Task::Classify | Task::ClassifyWords => Some(fields.classes()?),
             Task::Answer => match fields.classes()? {
                 2 => None,
-                other => return Err(mismatch("num_labels", "2, the ends of an answer".into(), other)),
+                other => {
+                    return Err(mismatch(
+                        "num_labels",
+                        "2, the ends of an answer".into(),
+                        other,
+                    ));
+                }
             },
             Task::MaskedWords | Task::Pretrain => {
                 fields.only("tie_word_embeddings", true)?;
                 None
             }
         };
-        Ok(Self { config, task, classes })
+        Ok(Self {
+            config,
+            task,
+            classes,
+        })
     }
 
     fn defaults(&self) -> Defaults {

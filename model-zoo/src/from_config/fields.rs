@@ -61,6 +61,11 @@ impl Fields {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
+    /// Whether the file has `field`, whatever its value.
+    pub fn contains(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
     /// Whether the file has `field`, with a value other than null.
     pub fn has(&self, field: &str) -> bool {
         self.get(field).is_some()
@@ -69,7 +74,7 @@ impl Fields {
     /// The name under which the file has a field with two names. transformers gives its own name
     /// to a `general` one (`attribute_map`), after all other fields: the general one wins.
     pub fn spelled<'a>(&self, own: &'a str, general: &'a str) -> &'a str {
-        match self.0.contains_key(general) {
+        match self.contains(general) {
             true => general,
             false => own,
         }
@@ -150,10 +155,12 @@ impl Fields {
         };
         let value = |word: &Value| {
             let found = known.iter().find(|(name, _)| word == name);
-            found.map(|(_, value)| value.clone()).ok_or_else(|| Error::Unsupported {
-                what: format!("{field} {}", shown(word)),
-                supported: known.iter().map(|(name, _)| name.to_string()).collect(),
-            })
+            found
+                .map(|(_, value)| value.clone())
+                .ok_or_else(|| Error::Unsupported {
+                    what: format!("{field} {}", shown(word)),
+                    supported: known.iter().map(|(name, _)| name.to_string()).collect(),
+                })
         };
         words.iter().map(value).collect::<Result<_, _>>().map(Some)
     }
@@ -165,9 +172,10 @@ impl Fields {
         };
         let flag = |value: &Value| value.as_bool().or_else(|| value.as_u64().map(|n| n != 0));
         let flags = value.as_array().map(|all| all.iter().map(flag).collect());
-        flags.unwrap_or(None).map(Some).ok_or_else(|| {
-            wrong(field, "a list of 0 and 1".into(), value)
-        })
+        flags
+            .unwrap_or(None)
+            .map(Some)
+            .ok_or_else(|| wrong(field, "a list of 0 and 1".into(), value))
     }
 
     /// Whole numbers from 1 on, at most `most` of them.
@@ -186,6 +194,20 @@ impl Fields {
                 .collect(),
             Some(other) => Err(wrong(field, format!("1 to {most} whole numbers"), other)),
         }
+    }
+
+    /// A number of layers, from 0 on.
+    pub fn count(&self, field: &str, default: usize) -> Result<usize, Error> {
+        match self.0.get(field) {
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            _ => self.size(field, Limit::Depth, default),
+        }
+    }
+
+    /// A share, above 0 and up to 1, which an absent field has.
+    pub fn share_of_all(&self, field: &str) -> Result<f64, Error> {
+        let holds = |number: f64| number > 0.0 && number <= 1.0;
+        self.number(field, "a number above 0 and at most 1", holds, 1.0)
     }
 
     /// A share, from 0 to below 1.
@@ -303,10 +325,12 @@ impl Fields {
             return Ok(default);
         };
         let found = known.iter().find(|(name, _)| *name == class);
-        found.map(|(_, head)| head.clone()).ok_or_else(|| Error::Unsupported {
-            what: format!("architectures {}", shown(&Value::from(class))),
-            supported: known.iter().map(|(name, _)| name.to_string()).collect(),
-        })
+        found
+            .map(|(_, head)| head.clone())
+            .ok_or_else(|| Error::Unsupported {
+                what: format!("architectures {}", shown(&Value::from(class))),
+                supported: known.iter().map(|(name, _)| name.to_string()).collect(),
+            })
     }
 
     /// Checks that the class that wrote the file, if the file names one, is one of `known`.
@@ -417,8 +441,14 @@ mod tests {
     #[test]
     fn null_is_a_value_of_some_fields_only() {
         let fields = fields(r#"{"width": null}"#);
-        assert_eq!(fields.optional_size("width", Limit::Width, Some(7)), Ok(None));
-        assert_eq!(fields.optional_size("other", Limit::Width, Some(7)), Ok(Some(7)));
+        assert_eq!(
+            fields.optional_size("width", Limit::Width, Some(7)),
+            Ok(None)
+        );
+        assert_eq!(
+            fields.optional_size("other", Limit::Width, Some(7)),
+            Ok(Some(7))
+        );
         assert!(fields.size("width", Limit::Width, 7).is_err());
     }
 
@@ -427,8 +457,14 @@ mod tests {
     #[test]
     fn the_number_of_labels_wins_over_their_names() {
         let classes = |text| fields(text).classes();
-        assert_eq!(classes(r#"{"num_labels": 7, "id2label": {"0": "a", "1": "b"}}"#), Ok(7));
-        assert_eq!(classes(r#"{"id2label": {"0": "a", "1": "b", "2": "c"}}"#), Ok(3));
+        assert_eq!(
+            classes(r#"{"num_labels": 7, "id2label": {"0": "a", "1": "b"}}"#),
+            Ok(7)
+        );
+        assert_eq!(
+            classes(r#"{"id2label": {"0": "a", "1": "b", "2": "c"}}"#),
+            Ok(3)
+        );
         assert_eq!(classes("{}"), Ok(2));
         assert!(classes(r#"{"id2label": {}}"#).is_err());
     }

@@ -45,7 +45,11 @@ impl Architecture for OwnResNet {
         }
         // A bottleneck has a quarter of the channels inside, without the rest.
         if let (true, Some(&few)) = (bottleneck, channels.iter().find(|&&channels| channels < 4)) {
-            return Err(mismatch("hidden_sizes", "at least 4 in a bottleneck".into(), few));
+            return Err(mismatch(
+                "hidden_sizes",
+                "at least 4 in a bottleneck".into(),
+                few,
+            ));
         }
         Ok(Self { config, classes })
     }

@@ -173,29 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(4),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                image: Some([64, 64]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("alexnet", &request, |job, device, steps, losses| {
-            classify(
-                AlexNetConfig::tiny(10).init(device),
-                job,
-                device,
-                steps,
-                losses,
-                AlexNet::forward,
-            )
-        });
-    }
-
-    #[test]
     fn an_image_that_the_poolings_would_use_up_is_refused() {
         let error = test_support::refusal("alexnet", [62, 224]);
         assert_eq!(

@@ -369,20 +369,4 @@ mod tests {
         let widths: Vec<_> = output.states.iter().map(|s| s.hidden.dims()).collect();
         assert_eq!(widths, [[3, 12], [3, 12], [3, 8]]);
     }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(3),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                seq: Some(5),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("awd-lstm-ptb", &request, |job, device, _, losses| {
-            train_on(&AwdLstmConfig::tiny(30), job, device, 16, losses)
-        });
-    }
 }

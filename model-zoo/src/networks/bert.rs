@@ -259,7 +259,12 @@ impl Answers {
     ) -> [Tensor<2>; 2] {
         let hidden = self.bert.forward(words, segments, padding);
         let scores = self.span.forward(hidden);
-        [0, 1].map(|end| scores.clone().slice(s![.., .., end..end + 1]).squeeze_dim(2))
+        [0, 1].map(|end| {
+            scores
+                .clone()
+                .slice(s![.., .., end..end + 1])
+                .squeeze_dim(2)
+        })
     }
 }
 
@@ -582,9 +587,7 @@ mod tests {
             .word_classifier(5, &device)
             .forward(text(), text(), padding());
         assert_eq!(labels.dims(), [3 * 8, 5]);
-        let [firsts, lasts] = tiny()
-            .answers(&device)
-            .forward(text(), text(), padding());
+        let [firsts, lasts] = tiny().answers(&device).forward(text(), text(), padding());
         assert_eq!((firsts.dims(), lasts.dims()), ([3, 8], [3, 8]));
     }
 

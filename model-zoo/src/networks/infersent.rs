@@ -171,19 +171,4 @@ mod tests {
             .forward(sentence(5), sentence(4));
         assert_eq!(scores.dims(), [2, 3]);
     }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(3),
-            input: Input {
-                seq: Some(4),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("infersent", &request, |job, device, _, losses| {
-            train_on(&InferSentConfig::tiny(3), job, device, 4, losses)
-        });
-    }
 }

@@ -307,32 +307,6 @@ mod tests {
     }
 
     #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(4),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                image: Some([67, 67]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases(
-            "nasnet-a-large",
-            &request,
-            |job, device, steps, losses| {
-                train(
-                    &NasNetConfig::tiny([67, 67], 10),
-                    job,
-                    device,
-                    steps,
-                    losses,
-                )
-            },
-        );
-    }
-
-    #[test]
     fn an_image_too_small_for_the_auxiliary_classifier_is_refused() {
         let error = test_support::refusal("nasnet-a-large", [331, 64]);
         assert_eq!(

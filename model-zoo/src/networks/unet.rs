@@ -262,22 +262,6 @@ mod tests {
     }
 
     #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(2),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                image: Some([188, 188]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("unet", &request, |job, device, steps, losses| {
-            train(&UNetConfig::tiny(2), job, device, steps, losses)
-        });
-    }
-
-    #[test]
     fn a_tile_that_does_not_halve_is_refused() {
         let accepted: Vec<_> = (1..=240)
             .filter(|&size| output_size(size).is_some())

@@ -1,0 +1,67 @@
+//! Configurations have the parameters of the networks that transformers builds from them.
+//!
+//! `transformers/write.py` made the table, and names the version.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+use model_zoo::{ConfigModel, Model, Observer, Phase, Request};
+use serde::Deserialize;
+
+/// A line of the table.
+#[derive(Deserialize)]
+struct Line {
+    config: serde_json::Value,
+    /// Elements of all parameters; none if transformers refuses the configuration.
+    parameters: Option<u64>,
+    /// The tensors that hold them.
+    tensors: Option<u64>,
+}
+
+/// Counts the parameters of a step, and stops it before any of them exists.
+#[derive(Default)]
+struct Count {
+    parameters: u64,
+    tensors: u64,
+}
+
+impl Observer for Count {
+    type Stop = ();
+
+    fn module<M: Module>(&mut self, _name: &str, module: &M) {
+        module.visit(self);
+    }
+
+    fn end(&mut self, _phase: Phase) -> Result<(), ()> {
+        Err(())
+    }
+}
+
+impl ModuleVisitor for Count {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // burn creates running statistics at once, and parameters at their first use.
+        if !param.is_initialized() || param.val().is_require_grad() {
+            self.parameters += param.lazy_shape().num_elements() as u64;
+            self.tensors += 1;
+        }
+    }
+}
+
+#[test]
+fn configurations_are_counted_as_by_transformers() {
+    for line in include_str!("transformers/counts.jsonl").lines() {
+        let line: Line = serde_json::from_str(line).unwrap();
+        let text = line.config.to_string();
+        let read = ConfigModel::read("any", &text);
+        let Some(parameters) = line.parameters else {
+            assert!(read.is_err(), "transformers refuses {text}");
+            continue;
+        };
+        let model = read.unwrap_or_else(|error| panic!("{error}: {text}"));
+        let job = Request::default().resolve(&model).unwrap();
+        let mut count = Count::default();
+        let device = Device::flex().autodiff();
+        assert!(model.train(&job, &device, 1, &mut count).is_err());
+        let found = (count.parameters, Some(count.tensors));
+        assert_eq!(found, (parameters, line.tensors), "{text}");
+    }
+}
