@@ -3,6 +3,8 @@
 
 mod bert;
 mod decoder;
+mod distilbert;
+mod encoder;
 mod fields;
 mod gemma;
 mod gemma2;
@@ -16,8 +18,10 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod resnet;
+mod roberta;
 mod smollm3;
 mod vit;
+mod xlm_roberta;
 
 use burn::tensor::Device;
 
@@ -165,6 +169,9 @@ macro_rules! from_config {
 
 from_config! {
     bert::OwnBert,
+    roberta::OwnRoberta,
+    xlm_roberta::OwnXlmRoberta,
+    distilbert::OwnDistilBert,
     gpt2::OwnGpt2,
     llama::OwnLlama,
     qwen2::OwnQwen2,

@@ -106,7 +106,7 @@ static BERT: Projections = Projections {
         ("down", r"pwff\.linear_outer"),
     ],
     usual: &["q", "v"],
-    head: Some(r"^(classifier|span)\."),
+    head: Some(r"^(classifier|word_classifier|span)\."),
 };
 
 static GPT2: Projections = Projections {

@@ -1,6 +1,8 @@
 //! Configurations have the parameters of the networks that transformers builds from them.
 //!
-//! `transformers/write.py` made the table, and names the version.
+//! `transformers/write.py` made the tables, and names the version.
+
+use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
@@ -63,5 +65,42 @@ fn configurations_are_counted_as_by_transformers() {
         assert!(model.train(&job, &device, 1, &mut count).is_err());
         let found = (count.parameters, Some(count.tensors));
         assert_eq!(found, (parameters, line.tensors), "{text}");
+    }
+}
+
+/// A line of the table of names.
+#[derive(Deserialize)]
+struct Saved {
+    config: serde_json::Value,
+    /// The shapes of the tensors in the file.
+    tensors: BTreeMap<String, Vec<usize>>,
+}
+
+#[test]
+fn tensors_are_called_as_in_files_of_transformers() {
+    for line in include_str!("transformers/names.jsonl").lines() {
+        let Saved { config, tensors } = serde_json::from_str(line).unwrap();
+        let model = ConfigModel::read("any", &config.to_string()).unwrap();
+        let job = Request::default().resolve(&model).unwrap();
+        let published = model.published_tensors(&job, &Device::flex().autodiff());
+        let ours: BTreeMap<_, _> = published
+            .tensors
+            .iter()
+            .flat_map(|tensor| {
+                let shape = tensor.published_shape();
+                tensor
+                    .names
+                    .iter()
+                    .map(move |name| (name.clone(), shape.clone()))
+            })
+            .collect();
+        for tensor in &published.tensors {
+            assert!(!tensor.names.is_empty(), "{}: {config}", tensor.path);
+        }
+        let theirs: BTreeMap<_, _> = tensors
+            .into_iter()
+            .filter(|(name, _)| ours.contains_key(name) || !published.is_redundant(name))
+            .collect();
+        assert_eq!(ours, theirs, "{config}");
     }
 }

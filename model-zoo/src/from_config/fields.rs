@@ -196,11 +196,11 @@ impl Fields {
         }
     }
 
-    /// A number of layers, from 0 on.
-    pub fn count(&self, field: &str, default: usize) -> Result<usize, Error> {
+    /// A whole number from 0 on.
+    pub fn index(&self, field: &str, limit: Limit, default: usize) -> Result<usize, Error> {
         match self.0.get(field) {
             Some(value) if value.as_u64() == Some(0) => Ok(0),
-            _ => self.size(field, Limit::Depth, default),
+            _ => self.size(field, limit, default),
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) fn with_window(config: DecoderConfig, fields: &Fields) -> Result<Deco
     let is_used = fields.flag("use_sliding_window", false)?;
     let window = fields.optional_size("sliding_window", Limit::Rows, Some(4096))?;
     let window = window.filter(|_| is_used);
-    let first = fields.count("max_window_layers", 28)?;
+    let first = fields.index("max_window_layers", Limit::Depth, 28)?;
     let config = DecoderConfig { window, ..config };
     with_layer_types(config, fields, |layer| window.is_some() && layer >= first)
 }

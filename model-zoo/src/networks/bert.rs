@@ -37,8 +37,11 @@ pub struct BertConfig {
     pub d_ff: usize,
     /// Learned positions, which limit the length of a sequence: 512.
     pub positions: usize,
-    /// Segments: 2.
-    pub segments: usize,
+    /// Positions at the beginning of their table that no word has; those of RoBERTa's padding word
+    /// and before: none.
+    pub reserved: usize,
+    /// Segments; none if the network has no table of them, as DistilBERT: 2.
+    pub segments: Option<usize>,
     /// Dropout on embeddings, attention weights and residual branches: 0.1.
     pub dropout: f64,
     /// Epsilon of the normalisations: 1e-12.
@@ -57,7 +60,8 @@ impl BertConfig {
             heads: 12,
             d_ff: 3072,
             positions: 512,
-            segments: 2,
+            reserved: 0,
+            segments: Some(2),
             dropout: 0.1,
             epsilon: 1e-12,
             activation: ActivationConfig::Gelu,
@@ -73,6 +77,11 @@ impl BertConfig {
             d_ff: 4096,
             ..Self::base(vocab)
         }
+    }
+
+    /// The longest sequence.
+    pub(crate) fn longest(&self) -> usize {
+        self.positions - self.reserved
     }
 
     fn norm(&self, device: &Device) -> LayerNorm {
@@ -101,7 +110,7 @@ impl BertConfig {
         Bert {
             word: table(self.vocab),
             position: table(self.positions),
-            segment: table(self.segments),
+            segment: self.segments.map(table),
             norm: self.norm(device),
             dropout: DropoutConfig::new(self.dropout).init(),
             encoder: encoder(&layers, device),
@@ -123,7 +132,7 @@ impl BertConfig {
         WordClassifier {
             bert: self.encoder(device),
             dropout: DropoutConfig::new(self.dropout).init(),
-            classifier: LinearConfig::new(self.d_model, classes).init(device),
+            word_classifier: LinearConfig::new(self.d_model, classes).init(device),
         }
     }
 
@@ -161,7 +170,7 @@ impl BertConfig {
 pub(crate) struct Bert {
     word: Embedding,
     position: Embedding,
-    segment: Embedding,
+    segment: Option<Embedding>,
     norm: LayerNorm,
     dropout: Dropout,
     encoder: TransformerEncoder,
@@ -179,9 +188,12 @@ impl Bert {
     ) -> Tensor<3> {
         let [_, seq] = words.dims();
         let positions = positions(seq, &words.device());
-        let x = self.word.forward(words)
-            + self.segment.forward(segments)
-            + self.position.forward(positions);
+        let x = self.word.forward(words);
+        let x = match &self.segment {
+            Some(segment) => x + segment.forward(segments),
+            None => x,
+        };
+        let x = x + self.position.forward(positions);
         let x = self.dropout.forward(self.norm.forward(x));
         let input = TransformerEncoderInput::new(x).mask_pad(padding);
         self.encoder.forward(input)
@@ -224,7 +236,7 @@ impl Classifier {
 struct WordClassifier {
     bert: Bert,
     dropout: Dropout,
-    classifier: Linear,
+    word_classifier: Linear,
 }
 
 impl WordClassifier {
@@ -236,7 +248,7 @@ impl WordClassifier {
         padding: Tensor<2, Bool>,
     ) -> Tensor<2> {
         let hidden = self.bert.forward(words, segments, padding);
-        let scores = self.classifier.forward(self.dropout.forward(hidden));
+        let scores = self.word_classifier.forward(self.dropout.forward(hidden));
         scores.flatten(0, 1)
     }
 }
@@ -459,7 +471,8 @@ fn train_on_masked_words<O: Observer>(
 }
 
 impl Network for Bert {
-    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier", "next_sentence", "span"];
+    const OUTPUT_LAYERS: &'static [&'static str] =
+        &["classifier", "word_classifier", "next_sentence", "span"];
 
     fn variants(file: &'static str) -> Vec<Variant> {
         let tuned = |name, trainable, tensors| Variant {
@@ -505,7 +518,7 @@ impl Network for Bert {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        check_positions(InputSize::Seq, job.seq(), published(variant, job).positions)
+        check_positions(InputSize::Seq, job.seq(), published(variant, job).longest())
     }
 
     fn train<O: Observer>(

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Writes counts.jsonl: what transformers builds from configurations of every supported model_type.
+"""Writes counts.jsonl and names.jsonl: what transformers builds from configurations of every model_type.
 
-    pip install transformers==5.24.0 torch==2.15.0 && python3 write.py
+    pip install transformers==5.24.0 torch==2.15.0 safetensors && python3 write.py
 
 Each line is a config.json, and the parameters and tensors of the class that its `architectures` name (or
 of the model_type's usual class), on the meta device, where nothing needs memory. A configuration that
 transformers refuses has `refused`, the name of the exception, in their place.
+
+Each line of names.jsonl is a small config.json, and the names and shapes of the tensors that
+`save_pretrained` writes for it.
 """
 
 import json
 import logging
 import os
+import tempfile
 import warnings
 
 logging.disable(logging.CRITICAL)
@@ -18,6 +22,7 @@ warnings.filterwarnings("ignore")
 
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import CONFIG_MAPPING
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -105,22 +110,29 @@ def gpt2_variants():
 
 BERT_SMALL = without(SMALL, "num_key_value_heads")
 
+ENCODERS = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "distilbert": "DistilBert",
+}
 
-def bert_variants():
+
+def encoder_variants(prefix):
     labels = {"num_labels": 7, "id2label": {"0": "a", "1": "b"}}
-    for head in [
-        "SequenceClassification",
-        "TokenClassification",
-        "QuestionAnswering",
-        "MaskedLM",
-        "PreTraining",
-    ]:
-        yield BERT_SMALL | {"architectures": [f"BertFor{head}"]}
+    for head in ["SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"]:
+        yield BERT_SMALL | {"architectures": [f"{prefix}For{head}"]}
     yield BERT_SMALL | labels
-    yield BERT_SMALL | labels | {"architectures": ["BertForTokenClassification"]}
-    yield BERT_SMALL | {"id2label": LABELS, "hidden_act": "relu"}
+    yield BERT_SMALL | labels | {"architectures": [f"{prefix}ForTokenClassification"]}
+    yield BERT_SMALL | {"id2label": LABELS, "hidden_act": "relu", "pad_token_id": 1}
     yield BERT_SMALL | {"num_labels": 5, "type_vocab_size": 1}
     yield BERT_SMALL | {"hidden_size": None}
+    if prefix == "Bert":
+        yield BERT_SMALL | {"architectures": ["BertForPreTraining"]}
+    if prefix == "DistilBert":
+        own = {"dim": 32, "n_heads": 2, "n_layers": 2, "hidden_dim": 48}
+        yield own | {"vocab_size": 300}
+        yield own | BERT_SMALL
 
 
 VIT_SMALL = without(BERT_SMALL, "vocab_size", "max_position_embeddings", "pad_token_id")
@@ -158,9 +170,13 @@ def cases():
         yield model_type, usual, {}
         for fields in decoder_variants():
             yield model_type, usual, fields
+    for model_type, prefix in ENCODERS.items():
+        usual = f"{prefix}ForSequenceClassification"
+        yield model_type, usual, {}
+        for fields in encoder_variants(prefix):
+            yield model_type, usual, fields
     for model_type, usual, variants in [
         ("gpt2", "GPT2LMHeadModel", gpt2_variants),
-        ("bert", "BertForSequenceClassification", bert_variants),
         ("vit", "ViTForImageClassification", vit_variants),
         ("resnet", "ResNetForImageClassification", resnet_variants),
     ]:
@@ -182,6 +198,27 @@ def count(model_type, usual, fields):
     return {"parameters": sum(p.numel() for p in parameters), "tensors": len(parameters)}
 
 
+def saved():
+    """A small configuration of each model_type and head, and the tensors of its file."""
+    for model_type, usual in DECODERS.items():
+        yield model_type, usual, SMALL | {"tie_word_embeddings": False}
+    for model_type, prefix in ENCODERS.items():
+        for fields in list(encoder_variants(prefix))[:4]:
+            yield model_type, fields["architectures"][0], fields
+    yield "bert", "BertForPreTraining", BERT_SMALL | {"architectures": ["BertForPreTraining"]}
+    yield "gpt2", "GPT2LMHeadModel", GPT2_SMALL
+    yield "vit", "ViTForImageClassification", VIT_SMALL | {"image_size": [32, 48], "patch_size": 8}
+    yield "resnet", "ResNetForImageClassification", next(resnet_variants())
+
+
+def tensors(model_type, name, fields):
+    model = getattr(transformers, name)(CONFIG_MAPPING[model_type].from_dict(fields))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        with safe_open(os.path.join(folder, "model.safetensors"), "pt") as file:
+            return {name: file.get_slice(name).get_shape() for name in sorted(file.keys())}
+
+
 def text_parts():
     """Models of text and images, and the class that has their text part alone."""
     for text_type in ["gemma3_text", "llama", "mistral", "qwen2", "qwen3"]:
@@ -201,4 +238,9 @@ if __name__ == "__main__":
             line = {"config": config} | count(model_type, usual, fields)
             file.write(json.dumps(line) + "\n")
         for line in text_parts():
+            file.write(json.dumps(line) + "\n")
+    with open(os.path.join(HERE, "names.jsonl"), "w") as file:
+        for model_type, name, fields in saved():
+            line = {"config": {"model_type": model_type} | fields}
+            line["tensors"] = tensors(model_type, name, dict(fields))
             file.write(json.dumps(line) + "\n")
