@@ -295,8 +295,9 @@ fn text_part(fields: &Fields) -> Result<Option<Fields>, Error> {
         // Older files leave it to the class.
         ("gemma3", "") => "gemma3_text",
         (_, inner) => inner,
-    };
-    if !supported().iter().any(|known| known == model_type) {
+    }
+    .to_string();
+    if !supported().contains(&model_type) {
         return Ok(None);
     }
     // The whole model ties its tables, or its text part does.

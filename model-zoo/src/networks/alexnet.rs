@@ -161,7 +161,7 @@ impl Network for AlexNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_image() {

@@ -355,7 +355,7 @@ impl Network for AwdLstm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_word_has_scores_and_each_layer_a_state() {

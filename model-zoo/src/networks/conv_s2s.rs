@@ -371,7 +371,7 @@ impl Network for ConvS2S {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_target_word_has_scores() {

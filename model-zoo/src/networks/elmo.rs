@@ -376,7 +376,7 @@ impl Network for Elmo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Expected: the counts of the reference without its output layer.
     #[test]

@@ -160,7 +160,7 @@ impl Network for InferSent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_pair() {

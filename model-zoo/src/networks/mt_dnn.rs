@@ -304,7 +304,7 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Expected: the counts of the reference's encoder and eight heads, five of them answer
     /// networks.

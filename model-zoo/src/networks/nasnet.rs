@@ -287,7 +287,7 @@ impl Network for NasNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_image() {

@@ -232,7 +232,7 @@ impl Network for Transformer {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_target_word_has_scores() {

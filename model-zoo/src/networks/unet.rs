@@ -243,7 +243,7 @@ impl Network for UNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Figure 1 of the paper.
     #[test]

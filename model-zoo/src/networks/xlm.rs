@@ -306,7 +306,7 @@ impl Network for Xlm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Expected: the counts of the reference, each side with its output bias.
     #[test]

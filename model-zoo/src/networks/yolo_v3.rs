@@ -303,7 +303,7 @@ impl Network for YoloV3 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Section 2.3 of the paper: three boxes a cell at three scales, which are 10,647 at 416x416.
     #[test]
