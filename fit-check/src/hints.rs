@@ -30,6 +30,19 @@ fn option_of(setting: Setting) -> String {
     }
 }
 
+/// Where a network leads that fit-check cannot build.
+pub(crate) const ANY_NETWORK: &str =
+    "`fit-check run --gpu CARD -- python train.py` answers for any network in PyTorch";
+
+/// The name in the zoo of timm's network `class`; where that is not the same, apart from separators, it
+/// is in the table. The counts of both are those of torchvision.
+fn same_network(class: &str) -> &str {
+    match class {
+        "vit_base_patch16_224" => "vit-b-16",
+        other => other,
+    }
+}
+
 /// The most parts of a model that a hint lists: files of weights can have any number.
 const MAX_PARTS: usize = 20;
 
@@ -67,7 +80,7 @@ impl From<model_zoo::Error> for UserError {
                 })
             }
             model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
-                "--lora is for BERT, GPT-2, Llama, Transformer and ViT; --freeze PREFIX is for all",
+                "--lora is for decoders as Llama and Qwen, BERT, GPT-2, Transformer and ViT; --freeze PREFIX is for all",
             ),
             model_zoo::Error::NoParameter { path, model, parts } => {
                 Self::new(format!("--freeze {path} names no parameter of {model}"))
@@ -84,8 +97,18 @@ impl From<model_zoo::Error> for UserError {
             model_zoo::Error::Field { field, must, .. } => {
                 Self::new(text).hint(format!("make `{field}` {must}"))
             }
+            model_zoo::Error::OtherLibrary { class, .. } => Self::new(text).hint(
+                match model_zoo::find(same_network(&class)) {
+                    Ok(variant) => format!(
+                        "the zoo has this network: `fit-check estimate {}`, with --classes if they are not {}",
+                        variant.name,
+                        variant.input.classes.unwrap_or_default()
+                    ),
+                    Err(_) => format!("fit-check reads what transformers writes; {ANY_NETWORK}"),
+                },
+            ),
             model_zoo::Error::Unsupported { supported, .. } => Self::new(text).hint(format!(
-                "supported is {}; a weights file beside it can be measured without its network",
+                "supported is {}; {ANY_NETWORK}",
                 either(&supported)
             )),
         }

@@ -16,7 +16,6 @@ mod hints;
 pub mod input_options;
 mod interrupt;
 pub mod job_info;
-pub mod lower_bound;
 pub mod measure;
 pub mod model_source;
 pub mod output;

@@ -1,6 +1,8 @@
 //! Finds models: by their name in the zoo, or by a path on the command line.
 
+mod adapter;
 mod checkpoint;
+mod file_kind;
 mod header;
 mod model_files;
 mod weights_check;
@@ -8,19 +10,17 @@ mod weights_check;
 use std::path::Path;
 
 use burn::tensor::Device;
-use model_zoo::{
-    ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant, Weights,
-    published_tensors,
-};
+use model_zoo::{ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant};
 
-pub use checkpoint::{Checkpoint, Sum};
+pub use checkpoint::Checkpoint;
 pub use header::StoredTensor;
 pub use model_files::is_path;
 pub use weights_check::{Confidence, WeightsCheck};
 
 use self::model_files::ModelFiles;
+use crate::hints::ANY_NETWORK;
 use crate::step::untrained;
-use crate::user_error::{UserError, either};
+use crate::user_error::UserError;
 
 /// The model to train.
 #[derive(Clone, Debug)]
@@ -31,8 +31,6 @@ pub enum AnyModel {
     TinyModel(Box<TinyModel>),
     /// A network with the dimensions in a `config.json`.
     ConfigModel(Box<ConfigModel>),
-    /// Weights of which only names and shapes are known.
-    Weights(Weights),
 }
 
 /// Evaluates an expression with the model, whatever its type.
@@ -42,7 +40,6 @@ macro_rules! of_model {
             AnyModel::Published($model) => $value,
             AnyModel::TinyModel($model) => $value,
             AnyModel::ConfigModel($model) => $value,
-            AnyModel::Weights($model) => $value,
         }
     };
 }
@@ -84,8 +81,6 @@ impl Model for AnyModel {
 pub struct Origin {
     /// The weights file, if there is one.
     pub checkpoint: Option<Checkpoint>,
-    /// Why its configuration could not be used, if it has one.
-    pub unsupported: Option<String>,
     /// The published variant, if the model is of the zoo.
     pub published: Option<Box<Variant>>,
 }
@@ -108,44 +103,47 @@ pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
         return Ok((AnyModel::Published(variant), origin));
     }
     let files = ModelFiles::find(Path::new(name))?;
-    let checkpoint = match files.weights.as_slice() {
-        [] => None,
-        files => Some(Checkpoint::read(files)?),
+    let checkpoint = || match files.weights.as_slice() {
+        [] => Ok(None),
+        files => Checkpoint::read(files).map(Some),
     };
-    let unsupported = match &files.config {
-        None => None,
-        Some(path) => match ConfigModel::read(&files.name, &model_files::read_config(path)?) {
-            Ok(network) => {
-                let origin = Origin {
-                    checkpoint,
-                    ..Origin::default()
-                };
-                return Ok((AnyModel::ConfigModel(Box::new(network)), origin));
+    let Some(path) = &files.config else {
+        return Err(without_network(&files.name, &checkpoint()?));
+    };
+    let text = model_files::read_config(path)?;
+    match ConfigModel::read(&files.name, &text) {
+        Ok(network) => {
+            let origin = Origin {
+                checkpoint: checkpoint()?,
+                published: None,
+            };
+            Ok((AnyModel::ConfigModel(Box::new(network)), origin))
+        }
+        Err(Error::OtherLibrary {
+            library: "PEFT", ..
+        }) => Err(adapter::not_a_model(path, &text)),
+        Err(error) => {
+            let is_unknown = matches!(error, Error::Unsupported { .. });
+            let error = UserError::from(error).about(path.display());
+            match checkpoint() {
+                Ok(Some(weights)) if is_unknown => {
+                    Err(error.and(&format!("its weights are {weights}")))
+                }
+                _ => Err(error),
             }
-            Err(Error::Unsupported { what, supported }) if checkpoint.is_some() => Some(format!(
-                "{} has {what}, which is not supported: supported is {}",
-                path.display(),
-                either(&supported)
-            )),
-            // The configurations of other libraries have no `model_type`.
-            Err(Error::Field { field, got, .. })
-                if field == "model_type" && checkpoint.is_some() =>
-            {
-                Some(format!("{}: `{field}` is {got}", path.display()))
-            }
-            Err(error) => return Err(UserError::from(error).about(path.display())),
-        },
-    };
-    let Some(checkpoint) = checkpoint else {
-        return Err(model_files::nothing_in(Path::new(name)));
-    };
-    let weights = Weights::new(&files.name, checkpoint.weight_tensors());
-    let origin = Origin {
-        checkpoint: Some(checkpoint),
-        unsupported,
-        published: None,
-    };
-    Ok((AnyModel::Weights(weights), origin))
+        }
+    }
+}
+
+/// The error for weights whose network no configuration names.
+fn without_network(name: &str, checkpoint: &Option<Checkpoint>) -> UserError {
+    let weights = checkpoint
+        .as_ref()
+        .map_or("weights".into(), Checkpoint::to_string);
+    UserError::new(format!(
+        "{name} has {weights}, and no config.json that names its network"
+    ))
+    .hint(format!("put its config.json beside it; {ANY_NETWORK}"))
 }
 
 /// Compares the weights file of the model with its network, as `job` builds it.
@@ -161,9 +159,15 @@ pub fn compare(
     let AnyModel::ConfigModel(network) = model else {
         return Ok(None);
     };
-    let Some(checkpoint) = &origin.checkpoint else {
-        return Ok(Some(WeightsCheck::without_weights()));
+    let check = match &origin.checkpoint {
+        None => WeightsCheck::without_weights(),
+        // The file has more than the network, under names of its own.
+        Some(_) if network.is_part() => WeightsCheck::without_weights(),
+        Some(checkpoint) => {
+            let published = untrained(|device| network.published_tensors(job, device))?;
+            WeightsCheck::of(&published, checkpoint)
+        }
     };
-    let published = untrained(|device| published_tensors(&**network, job, device))?;
-    Ok(Some(WeightsCheck::of(&published, checkpoint)))
+    let notes = network.notes(job);
+    Ok(Some(WeightsCheck { notes, ..check }))
 }

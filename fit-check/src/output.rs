@@ -9,7 +9,6 @@ mod gpu_search;
 mod gpus;
 pub(crate) mod html;
 pub mod job_lines;
-mod lower_bound;
 pub mod markdown;
 mod max_batch;
 mod models;

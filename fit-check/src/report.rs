@@ -3,8 +3,8 @@
 //!
 //! The file is long because it has the types of these answers, and how they follow from the values of the library.
 //! The other answers are beside what computes them: `table` in [`crate::table`], `gpus --fits` in
-//! [`crate::gpu_search`], `estimate` of weights without a network in [`crate::lower_bound`], `verify --list` in
-//! `measure`, `run` in `counting_driver`, `cache` in `commands/cache.rs`, `cargo fit-check` in `cargo/report.rs`.
+//! [`crate::gpu_search`], `verify --list` in `measure`, `run` in `counting_driver`, `cache` in `commands/cache.rs`,
+//! `cargo fit-check` in `cargo/report.rs`.
 
 use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,

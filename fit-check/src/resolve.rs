@@ -8,7 +8,7 @@ use strum::VariantNames;
 
 pub use crate::card::{Card, cards, gpu};
 use crate::cli;
-use crate::model_source::{self, AnyModel, Checkpoint, Origin, WeightsCheck};
+use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::step::untrained;
 use crate::user_error::UserError;
 use crate::values::{choice, optional_count};
@@ -40,10 +40,7 @@ impl ResolvedRequest {
     /// A value is invalid; the error has a hint.
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
         let (model, origin) = model_source::find(&raw.model)?;
-        let job = match (&model, &origin.checkpoint) {
-            (AnyModel::Weights(_), Some(file)) => job_of_weights(&model, file, &raw.step, batch)?,
-            _ => job(&model, &raw.step, batch)?,
-        };
+        let job = job(&model, &raw.step, batch)?;
         let mut request = Self::with_job(model, job, &raw.cards)?;
         request.weights = model_source::compare(&request.model, &origin, &request.job)?;
         request.origin = origin;
@@ -141,20 +138,6 @@ pub fn job_of(model: &(impl Model + Sync), request: Request) -> Result<Job, User
         let paths = untrained(|device| job.parameter_paths(model, device))?;
         job.check_frozen(model.name(), &paths)?;
     }
-    Ok(job)
-}
-
-/// As [`job`], for weights without a network: the paths of their parameters are the names in their `file`.
-fn job_of_weights(
-    model: &AnyModel,
-    file: &Checkpoint,
-    raw: &cli::Step,
-    batch: Batch,
-) -> Result<Job, UserError> {
-    let job = sized_job(model, typed(raw, batch)?)?;
-    let tensors = file.tensors.iter();
-    let names: Vec<_> = tensors.map(|tensor| tensor.name.clone()).collect();
-    job.check_frozen(model.name(), &names)?;
     Ok(job)
 }
 

@@ -9,7 +9,6 @@ use crate::commands::cache::CacheReport;
 use crate::counting_driver::ProgramMemoryReport;
 use crate::gpu_search::FitsReport;
 use crate::job_info::SCHEMA;
-use crate::lower_bound::LowerBound;
 use crate::measure::Found;
 use crate::report::{
     EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, VerifyReport,
@@ -27,7 +26,6 @@ pub fn schema() -> Value {
         answers.insert(name.into(), answer);
     };
     add("estimate", of::<EstimateReport>(&mut generator));
-    add("lower_bound", of::<LowerBound>(&mut generator));
     add("max_batch", of::<MaxBatchReport>(&mut generator));
     add("table", of::<TableReport>(&mut generator));
     add("verify", of::<VerifyReport>(&mut generator));

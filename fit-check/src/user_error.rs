@@ -42,6 +42,12 @@ impl UserError {
         self
     }
 
+    /// Adds another fact to the error.
+    pub fn and(mut self, fact: &str) -> Self {
+        self.error = format!("{}; {fact}", self.error);
+        self
+    }
+
     /// If `text` looks like a list of values of `option`, which takes one at a time, the hint says how to type them.
     pub fn repeatable(self, option: &str, text: &str) -> Self {
         if !text.contains(',') {

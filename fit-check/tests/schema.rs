@@ -32,7 +32,7 @@ fn the_schema_is_that_of_the_types() {
 
 #[test]
 fn answers_are_what_the_schema_says() {
-    let answers: [(&str, &str); 15] = [
+    let answers: [(&str, &str); 14] = [
         ("estimate", "estimate resnet-20"),
         (
             "estimate",
@@ -43,10 +43,6 @@ fn answers_are_what_the_schema_says() {
             "estimate unet --memory 1GiB --checkpointing --freeze up",
         ),
         ("estimate", "estimate tests/own_models/tiny-bert"),
-        (
-            "lower_bound",
-            "estimate tests/own_models/weights-only --gpu 24GB",
-        ),
         ("max_batch", "max-batch alexnet --gpu 24GB"),
         ("max_batch", "max-batch vgg-16 --memory 100MB"),
         ("max_batch", "max-batch alexnet --memory 1GiB --every-run"),

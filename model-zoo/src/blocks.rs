@@ -2,6 +2,7 @@
 
 pub(crate) mod adaptive;
 pub(crate) mod attention;
+pub(crate) mod decoder;
 pub(crate) mod locked_dropout;
 pub(crate) mod lstm;
 pub(crate) mod pre_norm;

@@ -86,6 +86,14 @@ pub enum Error {
         /// Its value.
         got: String,
     },
+    /// A file describes a network in the form of another library than transformers.
+    #[error("it is a configuration of {library}, for {class:?}")]
+    OtherLibrary {
+        /// The library.
+        library: &'static str,
+        /// What it calls the network.
+        class: String,
+    },
     /// A `config.json` describes a network that the zoo does not have.
     #[error("the configuration has {what}, which is not supported")]
     Unsupported {

@@ -2,24 +2,41 @@
 //! is one file here and one line in [`from_config!`].
 
 mod bert;
+mod decoder;
+mod distilbert;
+mod encoder;
 mod fields;
+mod gemma;
+mod gemma2;
+mod gemma3_text;
 mod gpt2;
 mod llama;
+mod mistral;
 mod names;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
 mod resnet;
+mod roberta;
+mod smollm3;
 mod vit;
+mod xlm_roberta;
 
 use burn::tensor::Device;
 
 use self::fields::Fields;
 use self::names::Names;
 pub use self::names::{PublishedTensor, PublishedTensors};
-use crate::{Defaults, Error, Job, Model, Observer};
+use crate::{Defaults, Error, Job, Model, Observer, Precision};
 
 /// One `model_type`. Every file here implements it once.
 trait Architecture: Sized {
-    /// The value of `model_type` in `config.json`; the file of the zoo has the same name.
+    /// The value of `model_type` in `config.json`.
     const MODEL_TYPE: &'static str;
+
+    /// The file of the zoo with the network.
+    const FILE: &'static str = Self::MODEL_TYPE;
 
     /// The network with the dimensions that `fields` give.
     ///
@@ -31,6 +48,12 @@ trait Architecture: Sized {
 
     /// As [`Model::defaults`].
     fn defaults(&self) -> Defaults;
+
+    /// The positions of a language model, which limit the length of a sequence or say for how long
+    /// ones it was made.
+    fn positions(&self) -> Option<usize> {
+        None
+    }
 
     /// As [`Model::check`].
     ///
@@ -68,17 +91,6 @@ macro_rules! from_config {
             vec![$(<$file::$network as Architecture>::MODEL_TYPE.into()),+]
         }
 
-        /// The names in transformers of the parameters of the networks in the zoo's file called
-        /// `file`; `None` if the zoo does not know them.
-        fn names(file: &str) -> Option<Names> {
-            match file {
-                $(<$file::$network as Architecture>::MODEL_TYPE => {
-                    Some(<$file::$network as Architecture>::names())
-                })+
-                _ => None,
-            }
-        }
-
         impl Kind {
             fn read(fields: &Fields) -> Result<Self, Error> {
                 match fields.text("model_type", "")? {
@@ -101,6 +113,22 @@ macro_rules! from_config {
             }
         }
 
+        impl ConfigModel {
+            /// As [`Architecture::names`].
+            fn names(&self) -> Names {
+                match &self.kind {
+                    $(Kind::$network(_) => <$file::$network as Architecture>::names(),)+
+                }
+            }
+
+            /// As [`Architecture::positions`].
+            fn positions(&self) -> Option<usize> {
+                match &self.kind {
+                    $(Kind::$network(network) => network.positions(),)+
+                }
+            }
+        }
+
         impl Model for ConfigModel {
             fn name(&self) -> &str {
                 &self.name
@@ -114,7 +142,7 @@ macro_rules! from_config {
 
             fn file(&self) -> Option<&'static str> {
                 Some(match self.kind {
-                    $(Kind::$network(_) => <$file::$network as Architecture>::MODEL_TYPE,)+
+                    $(Kind::$network(_) => <$file::$network as Architecture>::FILE,)+
                 })
             }
 
@@ -141,8 +169,20 @@ macro_rules! from_config {
 
 from_config! {
     bert::OwnBert,
+    roberta::OwnRoberta,
+    xlm_roberta::OwnXlmRoberta,
+    distilbert::OwnDistilBert,
     gpt2::OwnGpt2,
     llama::OwnLlama,
+    qwen2::OwnQwen2,
+    qwen3::OwnQwen3,
+    mistral::OwnMistral,
+    gemma::OwnGemma,
+    gemma2::OwnGemma2,
+    gemma3_text::OwnGemma3,
+    phi3::OwnPhi3,
+    olmo2::OwnOlmo2,
+    smollm3::OwnSmolLm3,
     vit::OwnVit,
     resnet::OwnResNet,
 }
@@ -162,6 +202,10 @@ from_config! {
 pub struct ConfigModel {
     name: String,
     kind: Kind,
+    /// The number format in which the file says that the weights are (`dtype`).
+    dtype: Option<String>,
+    /// Whether the file describes more: it is of a model of text and images.
+    is_part: bool,
 }
 
 impl ConfigModel {
@@ -171,21 +215,121 @@ impl ConfigModel {
     ///
     /// [`Error::NotJson`] if the text is not a JSON object, [`Error::Field`] if a field has a
     /// value that it must not have, [`Error::Unsupported`] if the zoo does not have such a network.
+    ///
+    /// [`Error::OtherLibrary`] if it describes one in the form of another library.
     pub fn read(name: &str, config: &str) -> Result<Self, Error> {
+        let fields = Fields::parse(config)?;
+        other_library(&fields)?;
+        let text = text_part(&fields)?;
+        let fields = text.as_ref().unwrap_or(&fields);
         Ok(Self {
             name: name.into(),
-            kind: Kind::read(&Fields::parse(config)?)?,
+            kind: Kind::read(fields)?,
+            dtype: fields.dtype(),
+            is_part: text.is_some(),
         })
+    }
+
+    /// Whether the file describes a larger model, of which this is the text part.
+    pub fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// Every tensor as `job` builds it on `device`, with its names in transformers.
+    pub fn published_tensors(&self, job: &Job, device: &Device) -> PublishedTensors {
+        let mut seen = PublishedTensors::new(self.names());
+        let Ok(()) = self.train(job, device, 0, &mut seen);
+        seen
+    }
+
+    /// What somebody who trains as `job` says should know about the file, a sentence each.
+    pub fn notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.is_part {
+            notes.push("the text part alone (text_config): what reads images is left out".into());
+        }
+        if let Some(positions) = self
+            .positions()
+            .filter(|positions| *positions > USUAL_TOKENS)
+            && job.input.seq == Some(USUAL_TOKENS)
+        {
+            notes.push(format!(
+                "{USUAL_TOKENS} of its {positions} positions are in use, as many as is usual: --seq changes that"
+            ));
+        }
+        let usual = match self.dtype.as_deref() {
+            Some("float16") => Some(Precision::Fp16),
+            Some("bfloat16") => Some(Precision::Bf16),
+            _ => None,
+        };
+        if let (Some(dtype), Some(usual)) = (&self.dtype, usual)
+            && job.precision == Precision::Fp32
+        {
+            notes.push(format!(
+                "its weights are in {dtype}, in which transformers loads them: --precision {usual}"
+            ));
+        }
+        notes
     }
 }
 
-/// Every tensor of `model` as `job` builds it on `device`, with its names in transformers; a
-/// tensor has no names if the zoo does not know them.
-pub fn published_tensors(model: &impl Model, job: &Job, device: &Device) -> PublishedTensors {
-    let names = model.file().and_then(names).unwrap_or_default();
-    let mut seen = PublishedTensors::new(names);
-    let Ok(()) = model.train(job, device, 0, &mut seen);
-    seen
+/// The longest sequence that a language model is trained on by default: 2,048 tokens are the
+/// sequences of most public recipes for one card, whatever the network has positions for.
+const USUAL_TOKENS: usize = 2048;
+
+/// The tokens of a sequence by default, for a language model with `positions`.
+fn usual_tokens(positions: usize) -> usize {
+    positions.min(USUAL_TOKENS)
+}
+
+/// The text part of a model of text and images: its `text_config`, if the zoo has such a network.
+///
+/// # Errors
+///
+/// [`Error::Field`] if `text_config` is no object.
+fn text_part(fields: &Fields) -> Result<Option<Fields>, Error> {
+    let Some(text) = fields.object("text_config")? else {
+        return Ok(None);
+    };
+    let model_type = match (fields.text("model_type", "")?, text.text("model_type", "")?) {
+        // Older files leave it to the class.
+        ("gemma3", "") => "gemma3_text",
+        (_, inner) => inner,
+    }
+    .to_string();
+    if !supported().contains(&model_type) {
+        return Ok(None);
+    }
+    // The whole model ties its tables, or its text part does.
+    let text = match fields.contains("tie_word_embeddings") {
+        true if fields.flag("tie_word_embeddings", false)? => {
+            text.with("tie_word_embeddings", true)
+        }
+        _ => text,
+    };
+    Ok(Some(text.with("model_type", model_type)))
+}
+
+/// Refuses the configuration of another library.
+///
+/// # Errors
+///
+/// [`Error::OtherLibrary`] if it is one of timm, diffusers or PEFT.
+fn other_library(fields: &Fields) -> Result<(), Error> {
+    let is_timm = ["num_features", "pretrained_cfg", "num_classes"]
+        .iter()
+        .any(|key| fields.has(key));
+    let library = match () {
+        () if fields.has("architecture") && is_timm => ("timm", "architecture"),
+        () if fields.has("_class_name") => ("diffusers", "_class_name"),
+        () if fields.has("peft_type") => ("PEFT", "peft_type"),
+        () => return Ok(()),
+    };
+    let (library, field) = library;
+    Err(Error::OtherLibrary {
+        library,
+        class: fields.text(field, "")?.into(),
+    })
 }
 
 /// The error of a `field` whose value `got` contradicts another field.

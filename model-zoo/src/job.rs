@@ -9,7 +9,7 @@ use crate::lora::projections;
 use crate::networks::output_layers;
 use crate::trainer::is_below;
 use crate::{
-    Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, Setting, published_tensors,
+    Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, PublishedTensors, Setting,
 };
 
 /// The number formats of a training step.
@@ -189,7 +189,8 @@ impl Job {
             lora: None,
             ..self.clone()
         };
-        let seen = published_tensors(model, &plain, device);
+        let mut seen = PublishedTensors::default();
+        let Ok(()) = model.train(&plain, device, 0, &mut seen);
         seen.tensors.into_iter().map(|tensor| tensor.path).collect()
     }
 

@@ -28,11 +28,10 @@ mod test_support;
 mod tiny;
 mod trainer;
 mod variant;
-mod weights;
 
 pub use error::{Error, Setting};
 pub use find::find;
-pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors, published_tensors};
+pub use from_config::{ConfigModel, PublishedTensor, PublishedTensors};
 pub use input::{Input, InputSize, SizeValue};
 pub use job::{Job, Precision, Request};
 pub use lora::{BaseFormat, Lora, LoraRequest};
@@ -45,4 +44,3 @@ pub use optimizer::OptimizerKind;
 pub use tiny::{TinyModel, find_tiny, tiny_models};
 pub use trainer::{Batch, Trainer, supervised};
 pub use variant::{Counts, Variant};
-pub use weights::{WeightTensor, Weights};

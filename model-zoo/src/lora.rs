@@ -79,8 +79,9 @@ pub(crate) struct Projections {
     /// Their names in a request, and regular expressions for the ends of their weights' paths.
     named: &'static [(&'static str, &'static str)],
     /// Those that get adapters if a request names none: queries and values, which is the
-    /// default of PEFT for BERT, GPT-2 and Llama
-    /// (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`).
+    /// default of PEFT for BERT, GPT-2, Llama, Mistral, Qwen and Gemma
+    /// (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`, PEFT 0.21.2, which has none for the
+    /// others).
     usual: &'static [&'static str],
     /// A regular expression for the paths of the head. A step trains it in full beside the
     /// adapters, since its weights are new (PEFT's task type `SEQ_CLS`).
@@ -105,7 +106,7 @@ static BERT: Projections = Projections {
         ("down", r"pwff\.linear_outer"),
     ],
     usual: &["q", "v"],
-    head: Some(r"^classifier\."),
+    head: Some(r"^(classifier|word_classifier|span)\."),
 };
 
 static GPT2: Projections = Projections {
@@ -122,15 +123,26 @@ static VIT: Projections = Projections {
 
 static LLAMA: Projections = Projections {
     named: &[
-        ("q", r"layers\.\d+\.query"),
-        ("k", r"layers\.\d+\.key"),
-        ("v", r"layers\.\d+\.value"),
-        ("o", r"layers\.\d+\.output"),
-        ("gate", r"gate_up\.linear_inner"),
-        ("up", r"gate_up\.linear_outer"),
-        ("down", r"layers\.\d+\.down"),
+        ("q", r"attention\.query"),
+        ("k", r"attention\.key"),
+        ("v", r"attention\.value"),
+        ("o", r"attention\.output"),
+        ("gate", r"mlp\.gate"),
+        ("up", r"mlp\.up"),
+        ("down", r"mlp\.down"),
     ],
     usual: &["q", "v"],
+    head: None,
+};
+
+static PHI3: Projections = Projections {
+    named: &[
+        ("qkv", r"attention\.qkv"),
+        ("o", r"attention\.output"),
+        ("gate_up", r"mlp\.gate_up"),
+        ("down", r"mlp\.down"),
+    ],
+    usual: &["qkv"],
     head: None,
 };
 
@@ -153,7 +165,8 @@ pub(crate) fn projections(file: &str) -> Option<&'static Projections> {
     match file {
         "bert" => Some(&BERT),
         "gpt2" => Some(&GPT2),
-        "llama" => Some(&LLAMA),
+        "llama" | "qwen2" | "qwen3" | "mistral" | "gemma" | "olmo2" | "smollm3" => Some(&LLAMA),
+        "phi3" => Some(&PHI3),
         "transformer" => Some(&TRANSFORMER),
         "vit" => Some(&VIT),
         _ => None,

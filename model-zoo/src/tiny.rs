@@ -46,6 +46,16 @@ macro_rules! table {
 }
 
 table! {
+    "llama-mini" of "llama-2-7b", batch 2: seq 8, vocab 50;
+    "qwen2-mini" of "qwen2.5-0.5b", batch 2: seq 8, vocab 50;
+    "qwen3-mini" of "qwen3-0.6b", batch 2: seq 8, vocab 50;
+    "mistral-mini" of "mistral-7b-v0.3", batch 2: seq 8, vocab 50;
+    "gemma-mini" of "gemma-2b", batch 2: seq 8, vocab 50;
+    "gemma-2-mini" of "gemma-2-2b", batch 2: seq 8, vocab 50;
+    "gemma-3-mini" of "gemma-3-270m", batch 2: seq 8, vocab 50;
+    "phi-mini" of "phi-4-mini", batch 2: seq 8, vocab 50;
+    "olmo2-mini" of "olmo-2-1b", batch 2: seq 8, vocab 50;
+    "smollm3-mini" of "smollm3-3b", batch 2: seq 8, vocab 50;
     "transformer-mini" of "transformer-base", batch 2: seq 5, src_seq 7, vocab 40;
     "convs2s-mini" of "convs2s-en-de", batch 2: seq 5, src_seq 7;
     "awd-lstm-mini" of "awd-lstm-ptb", batch 3: seq 5, vocab 30;
@@ -144,7 +154,7 @@ mod tests {
     use super::*;
     use crate::{OptimizerKind, Request, test_support};
 
-    /// The losses are finite; the tests of each network show that they fall.
+    /// The loss of each falls; of two networks that are trained against each other, the first loss.
     #[test]
     fn every_tiny_model_trains() {
         for tiny in tiny_models() {
@@ -156,8 +166,14 @@ mod tests {
             assert_eq!(tiny.check(&job), Ok(()));
             let device = Device::flex().autodiff();
             let mut losses = test_support::Losses::on(&device);
-            let Ok(()) = tiny.train(&job, &device, 2, &mut losses);
-            losses.assert_finite();
+            // Recurrent networks learn little in a few steps.
+            let steps = if job.input.image.is_some() { 6 } else { 16 };
+            let Ok(()) = tiny.train(&job, &device, steps, &mut losses);
+            println!("{}", tiny.name);
+            losses.assert_fall(match tiny.name {
+                "pix2pixhd-mini" | "stylegan-mini" => test_support::Kind { which: 0, of: 2 },
+                _ => test_support::Kind::ONLY,
+            });
         }
     }
 

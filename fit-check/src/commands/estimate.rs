@@ -8,10 +8,8 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
-use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
+use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::GpuName;
-use crate::lower_bound::{LowerBound, need_network};
-use crate::model_source::{AnyModel, Checkpoint};
 use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
@@ -23,9 +21,6 @@ use crate::user_error::UserError;
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
-    if let (AnyModel::Weights(_), Some(checkpoint)) = (&request.model, &request.origin.checkpoint) {
-        return lower_bound(raw, &request, checkpoint);
-    }
     answer(raw, &request)
 }
 
@@ -293,33 +288,5 @@ fn range(
     Ok(Range {
         least_bytes: live(KernelPreference::LeastMemory)?,
         most_bytes: live(KernelPreference::MostMemory)?,
-    })
-}
-
-/// The answer for weights whose network is not known.
-fn lower_bound(
-    raw: &cli::Estimate,
-    request: &ResolvedRequest,
-    checkpoint: &Checkpoint,
-) -> anyhow::Result<u8> {
-    let advises = raw.advise == Advise::Always;
-    for (asked, what) in [
-        (raw.plots.any(), "a plot"),
-        (raw.layers, "--layers"),
-        (raw.kernels, "--kernels"),
-        (raw.details, "--details"),
-        (advises, "--advise"),
-    ] {
-        if asked {
-            need_network(&request.model, &request.origin, what)?;
-        }
-    }
-    output::check(&raw.output)?;
-    let report = LowerBound::of(request, checkpoint)?;
-    output::write(&report, &raw.output)?;
-    Ok(match report.fits() {
-        Some(true) => FITS,
-        Some(false) => DOES_NOT_FIT,
-        None => UNKNOWN,
     })
 }

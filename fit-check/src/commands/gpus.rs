@@ -7,7 +7,6 @@ use crate::cli;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
-use crate::lower_bound::need_network;
 use crate::model_source;
 use crate::output;
 use crate::progress::Progress;
@@ -32,7 +31,6 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let (model, origin) = model_source::find(name)?;
-    need_network(&model, &origin, "gpus --fits")?;
     let batch = Batch::typed(&raw.batch, &raw.tokens);
     let job = resolve::job(&model, &raw.step, batch)?;
     let weights = model_source::compare(&model, &origin, &job)?;

@@ -10,7 +10,6 @@ use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::{GpuName, JobInfo};
-use crate::lower_bound::need_network;
 use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::{CardBatch, MaxBatchReport};
@@ -21,7 +20,6 @@ use crate::user_error::UserError;
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
-    need_network(&request.model, &request.origin, "max-batch")?;
     answer(raw, &request)
 }
 

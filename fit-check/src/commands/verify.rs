@@ -15,7 +15,6 @@ use crate::cli;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::JobInfo;
-use crate::lower_bound::need_network;
 use crate::measure::{self, DeviceKind, Mark, Measurement, Mode, Opened, Setup, Training};
 use crate::model_source::{self, AnyModel, WeightsCheck};
 use crate::output;
@@ -103,7 +102,6 @@ impl Verification {
         };
         let typed = model.clone();
         let (model, origin) = model_source::find(&typed)?;
-        need_network(&model, &origin, "verify")?;
         let job = resolve::job(&model, &raw.step, batch)?;
         let weights = model_source::compare(&model, &origin, &job)?;
         if record.is_some() {

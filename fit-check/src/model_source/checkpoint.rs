@@ -1,24 +1,13 @@
 //! The tensors of a model's weights files, read off their headers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use super::header::{self, StoredTensor};
 use super::model_files::unreadable;
+use crate::output::terminal::grouped;
 use crate::user_error::UserError;
-use estimator::Bytes;
-use model_zoo::WeightTensor;
-
-/// A count of tensors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// The number of tensors.
-    pub tensors: u64,
-    /// The elements of all of them.
-    pub elements: u64,
-    /// The bytes of all of them in the file.
-    pub bytes: Bytes,
-}
 
 /// All tensors of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,61 +47,47 @@ impl Checkpoint {
         Ok(Self { tensors })
     }
 
-    /// The tensors, counted by the type of their elements.
-    pub fn by_dtype(&self) -> Vec<(String, Sum)> {
-        self.by(|tensor| tensor.dtype.to_string())
-    }
-
-    /// The tensors, counted by the first part of their names; by the first two parts where there are at most
-    /// two different first parts, as `model.` in the files of transformers.
-    pub fn by_module(&self) -> Vec<(String, Sum)> {
-        let first = self.by(|tensor| beginning(&tensor.name, 1));
-        match first.len() {
-            0..=2 => self.by(|tensor| beginning(&tensor.name, 2)),
-            _ => first,
-        }
-    }
-
-    fn by(&self, key: impl Fn(&StoredTensor) -> String) -> Vec<(String, Sum)> {
-        let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    /// The elements of the tensors of each type, the most first.
+    pub fn by_dtype(&self) -> Vec<(String, u64)> {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
         for tensor in &self.tensors {
-            let sum = sums.entry(key(tensor)).or_default();
-            sum.tensors += 1;
-            sum.elements += tensor.elements();
-            sum.bytes += tensor.bytes();
+            *sums.entry(tensor.dtype.to_string()).or_default() += tensor.elements();
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes));
+        sums.sort_by_key(|(_, elements)| std::cmp::Reverse(*elements));
         sums
-    }
-
-    /// The tensors of floats in the form that the zoo takes. No optimizer trains the others: positions, counters and
-    /// attention masks, which a program need not hold, and packed weights, of which it is not known how it holds them.
-    pub(super) fn weight_tensors(&self) -> Vec<WeightTensor> {
-        let floats = self.tensors.iter().filter(|tensor| tensor.is_float());
-        let tensors = floats.map(|tensor| WeightTensor {
-            name: tensor.name.clone(),
-            shape: tensor.shape.clone(),
-        });
-        tensors.collect()
     }
 }
 
-/// The first `parts` of `name`, without the last part, which is the tensor itself.
-fn beginning(name: &str, parts: usize) -> String {
-    let all: Vec<_> = name.split('.').collect();
-    let parts = parts.min(all.len().saturating_sub(1)).max(1);
-    all[..parts].join(".")
+/// Its parameters by type: `49,152 parameters in F16`.
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (dtype, elements)) in self.by_dtype().into_iter().enumerate() {
+            let (before, what) = match index {
+                0 => ("", "parameters in"),
+                _ => (", ", "in"),
+            };
+            write!(f, "{before}{} {what} {dtype}", grouped(elements))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use safetensors::Dtype;
+
     use super::*;
 
     #[test]
-    fn modules_are_the_beginnings_of_names() {
-        assert_eq!(beginning("model.layers.0.weight", 2), "model.layers");
-        assert_eq!(beginning("wte.weight", 2), "wte");
-        assert_eq!(beginning("bias", 1), "bias");
+    fn parameters_are_told_by_type() {
+        let tensor = |name: &str, dtype, side| StoredTensor {
+            name: name.into(),
+            dtype,
+            shape: vec![side, 1_000],
+        };
+        let tensors = vec![tensor("a", Dtype::F32, 3), tensor("b", Dtype::F16, 40)];
+        let text = Checkpoint { tensors }.to_string();
+        assert_eq!(text, "40,000 parameters in F16, 3,000 in F32");
     }
 }

@@ -6,15 +6,15 @@
 //! and that some model has a header of this size.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use estimator::Bytes;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::model_files::{open, unreadable};
+use super::file_kind::LOOKED_AT;
+use super::model_files::{check_kind, open, unreadable};
 use crate::user_error::UserError;
 
 /// The longest header that is read. The format allows 100 MB; all tensors of DeepSeek-V3
@@ -43,32 +43,19 @@ impl StoredTensor {
     pub fn elements(&self) -> u64 {
         self.shape.iter().map(|&side| side as u64).product()
     }
-
-    /// Whether its elements are floats, with or without a scale elsewhere in the file.
-    pub fn is_float(&self) -> bool {
-        !matches!(
-            self.dtype,
-            Dtype::BOOL
-                | Dtype::U8
-                | Dtype::I8
-                | Dtype::U16
-                | Dtype::I16
-                | Dtype::U32
-                | Dtype::I32
-                | Dtype::U64
-                | Dtype::I64
-        )
-    }
-
-    /// The bytes in the file.
-    pub fn bytes(&self) -> Bytes {
-        Bytes(self.elements() * self.dtype.bitsize() as u64 / 8)
-    }
 }
 
 /// Reads the tensors of the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<StoredTensor>, UserError> {
-    let (file, length) = open(path)?;
+    let (mut file, length) = open(path)?;
+    let mut beginning = Vec::new();
+    let io = |error: std::io::Error| unreadable(path, &error.to_string());
+    file.by_ref()
+        .take(LOOKED_AT as u64)
+        .read_to_end(&mut beginning)
+        .map_err(io)?;
+    check_kind(path, &beginning)?;
+    file.rewind().map_err(io)?;
     parse(file, length).map_err(|why| unreadable(path, &why))
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::file_kind::{LOOKED_AT, other_file};
 use crate::user_error::{UserError, printable};
 
 /// Larger than any `config.json`: the 21,843 classes of ImageNet-21k, each with its label in two
@@ -20,6 +21,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// The end of an index of any name: diffusers has `diffusion_pytorch_model.safetensors.index.json`.
 const INDEX_ENDING: &str = ".safetensors.index.json";
 const CONFIG: &str = "config.json";
+/// The configuration of an adapter of PEFT, which is no model.
+const ADAPTER: &str = "adapter_config.json";
 const WEIGHTS: &str = "model.safetensors";
 
 /// The files of a model.
@@ -62,7 +65,7 @@ impl ModelFiles {
             return Ok(Self {
                 name,
                 weights: shards(path)?,
-                config: existing(folder, CONFIG),
+                config: configuration(folder),
             });
         }
         if text.ends_with(".json") {
@@ -75,7 +78,7 @@ impl ModelFiles {
         Ok(Self {
             name,
             weights: parts(path).unwrap_or_else(|| vec![path.into()]),
-            config: existing(folder, CONFIG),
+            config: configuration(folder),
         })
     }
 
@@ -88,7 +91,7 @@ impl ModelFiles {
                 None => only(folder, ".safetensors")?.into_iter().collect(),
             },
         };
-        let config = existing(folder, CONFIG);
+        let config = configuration(folder);
         if weights.is_empty() && config.is_none() {
             return Err(nothing_in(folder));
         }
@@ -100,11 +103,33 @@ impl ModelFiles {
     }
 }
 
-/// The error for a path that leads to no model.
-pub(super) fn nothing_in(path: &Path) -> UserError {
-    UserError::new(format!("there is no model in {}", path.display())).hint(format!(
-        "a model is {WEIGHTS}, {INDEX} with its parts, or {CONFIG}"
-    ))
+/// The error for a folder without a model. A file that is often in the place of one is named for what it is.
+fn nothing_in(folder: &Path) -> UserError {
+    let other = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find_map(|entry| {
+            let (mut file, _) = open(&entry.path()).ok()?;
+            let mut beginning = [0; LOOKED_AT];
+            let read = file.read(&mut beginning).ok()?;
+            check_kind(&entry.path(), &beginning[..read]).err()
+        });
+    other.unwrap_or_else(|| {
+        UserError::new(format!("there is no model in {}", folder.display())).hint(format!(
+            "a model is {CONFIG}, with or without {WEIGHTS}, or {INDEX} with its parts"
+        ))
+    })
+}
+
+/// The error for the file at `path` that begins with `bytes`, if it is of a kind that fit-check does not read.
+pub(super) fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), UserError> {
+    match other_file(&bytes[..bytes.len().min(LOOKED_AT)]) {
+        None => Ok(()),
+        Some(other) => {
+            Err(UserError::new(format!("{} is {}", path.display(), other.what)).hint(other.hint))
+        }
+    }
 }
 
 /// The error for a file that cannot be read.
@@ -118,6 +143,11 @@ pub(super) fn unreadable(path: &Path, why: &str) -> UserError {
 /// The text of the configuration at `path`.
 pub(super) fn read_config(path: &Path) -> Result<String, UserError> {
     read_text(path, LONGEST_CONFIG)
+}
+
+/// The configuration in `folder`: that of a model, else that of an adapter.
+fn configuration(folder: &Path) -> Option<PathBuf> {
+    existing(folder, CONFIG).or_else(|| existing(folder, ADAPTER))
 }
 
 /// `file` in `folder`, if it exists.
@@ -200,10 +230,15 @@ fn read_text(path: &Path, longest: u64) -> Result<String, UserError> {
         let why = format!("it has {length} bytes, more than {longest}");
         return Err(unreadable(path, &why));
     }
-    let mut text = String::new();
-    match file.by_ref().take(longest).read_to_string(&mut text) {
-        Ok(_) => Ok(text),
-        Err(error) => Err(unreadable(path, &error.to_string())),
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(longest).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error.to_string()))?;
+    check_kind(path, &bytes)?;
+    // PowerShell writes a byte order mark, which RFC 8259 (section 8.1) lets a parser ignore.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.into()),
+        Err(_) => Err(unreadable(path, "it is no text in UTF-8")),
     }
 }
 

@@ -34,6 +34,8 @@ pub struct WeightsCheck {
     pub unexpected: Vec<String>,
     /// Tensors whose shapes differ, with the shape in the file and in the network.
     pub other_shape: Vec<String>,
+    /// What else the configuration says that the job does not follow, a sentence each.
+    pub notes: Vec<String>,
 }
 
 impl WeightsCheck {
@@ -45,6 +47,7 @@ impl WeightsCheck {
             missing: Vec::new(),
             unexpected: Vec::new(),
             other_shape: Vec::new(),
+            notes: Vec::new(),
         }
     }
 

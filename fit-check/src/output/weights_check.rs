@@ -43,5 +43,8 @@ pub fn lines(check: &WeightsCheck) -> String {
             let _ = write!(lines, "\n    {what}: {} more", names.len() - NAMED);
         }
     }
+    for note in &check.notes {
+        let _ = write!(lines, "\n  {note}");
+    }
     lines
 }

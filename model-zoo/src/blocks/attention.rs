@@ -15,14 +15,28 @@ const MASKED: f64 = -1.0e4;
 /// `query: [batch, heads, seq, d_head]`, `key` and `value: [batch, heads, keys, d_head]`;
 /// `mask`, true where a key is hidden, broadcasts to `[batch, heads, seq, keys]`.
 pub(crate) fn attend(
+    heads: [Tensor<4>; 3],
+    mask: Option<Tensor<4, Bool>>,
+    dropout: &Dropout,
+) -> Tensor<4> {
+    attend_capped(heads, mask, dropout, None)
+}
+
+/// As [`attend`], with the scores in a hyperbolic tangent that keeps them within `cap` of zero (Gemma 2).
+pub(crate) fn attend_capped(
     [query, key, value]: [Tensor<4>; 3],
     mask: Option<Tensor<4, Bool>>,
     dropout: &Dropout,
+    cap: Option<f64>,
 ) -> Tensor<4> {
     let [.., d_head] = query.dims();
     let scores = query
         .matmul(key.transpose())
         .div_scalar((d_head as f64).sqrt());
+    let scores = match cap {
+        Some(cap) => scores.div_scalar(cap).tanh().mul_scalar(cap),
+        None => scores,
+    };
     let scores = match mask {
         Some(mask) => scores.mask_fill(mask, MASKED),
         None => scores,
@@ -33,6 +47,14 @@ pub(crate) fn attend(
 /// The mask `[1, 1, seq, seq]` that hides the keys after each query.
 pub(crate) fn causal_mask(seq: usize, device: &Device) -> Tensor<4, Bool> {
     Tensor::<2, Bool>::tril_mask([seq, seq], 0, device).unsqueeze()
+}
+
+/// The mask `[1, 1, seq, seq]` that hides the keys after each query, and those more than `window - 1`
+/// tokens before it.
+pub(crate) fn window_mask(seq: usize, window: usize, device: &Device) -> Tensor<4, Bool> {
+    let before = 1 - window as i64;
+    let far = Tensor::<2, Bool>::triu_mask([seq, seq], before, device).unsqueeze();
+    causal_mask(seq, device).bool_or(far)
 }
 
 /// `[batch, seq, heads * d_head]` as `[batch, heads, seq, d_head]`.

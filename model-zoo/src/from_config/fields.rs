@@ -6,6 +6,9 @@ use crate::Error;
 
 /// The largest width: Llama 3.1 405B has 53,248 (table 3 of arXiv 2407.21783).
 const WIDEST: usize = 1 << 16;
+/// The longest side of a patch: four times the 32 of ViT-B/32. From 1,024 on burn's convolution takes
+/// more than 0.6 GB of the processor's memory.
+const LARGEST_PATCH: usize = 128;
 /// The most rows of a table: the 10,485,760 positions of Llama 4 Scout's published `config.json`.
 const LONGEST: usize = 10_485_760;
 /// The most layers: twice the 126 of Llama 3.1 405B, and more than the 152 of the deepest
@@ -17,6 +20,8 @@ const DEEPEST: usize = 256;
 pub(crate) enum Limit {
     /// A width, or a number of heads or channels.
     Width,
+    /// The side of a patch of an image.
+    Patch,
     /// Rows of a table: words, positions, classes.
     Rows,
     /// Layers.
@@ -27,13 +32,14 @@ impl Limit {
     fn largest(self) -> usize {
         match self {
             Self::Width => WIDEST,
+            Self::Patch => LARGEST_PATCH,
             Self::Rows => LONGEST,
             Self::Depth => DEEPEST,
         }
     }
 }
 
-/// The fields of a `config.json`. A field that is null counts as absent.
+/// The fields of a `config.json`, read as transformers 5.24 reads them.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields(Map<String, Value>);
 
@@ -50,16 +56,126 @@ impl Fields {
         }
     }
 
+    /// The value of `field`; none if it is absent or null.
     fn get(&self, field: &str) -> Option<&Value> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
-    /// A whole number from 1 on; `default` if the field is absent.
-    pub fn size(&self, field: &str, limit: Limit, default: usize) -> Result<usize, Error> {
+    /// Whether the file has `field`, whatever its value.
+    pub fn contains(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    /// Whether the file has `field`, with a value other than null.
+    pub fn has(&self, field: &str) -> bool {
+        self.get(field).is_some()
+    }
+
+    /// The name under which the file has a field with two names. transformers gives its own name
+    /// to a `general` one (`attribute_map`), after all other fields: the general one wins.
+    pub fn spelled<'a>(&self, own: &'a str, general: &'a str) -> &'a str {
+        match self.contains(general) {
+            true => general,
+            false => own,
+        }
+    }
+
+    /// The object in `field`, with fields of its own; none if the field is absent or null.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] if it is no object.
+    pub fn object(&self, field: &str) -> Result<Option<Self>, Error> {
         match self.get(field) {
+            None => Ok(None),
+            Some(Value::Object(fields)) => Ok(Some(Self(fields.clone()))),
+            Some(other) => Err(wrong(field, "an object".into(), other)),
+        }
+    }
+
+    /// These fields, with the `value` of `field` in place of their own.
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(field.into(), value.into());
+        self
+    }
+
+    /// A whole number from 1 on; `default` if the field is absent. transformers refuses null.
+    pub fn size(&self, field: &str, limit: Limit, default: usize) -> Result<usize, Error> {
+        match self.0.get(field) {
             None => Ok(default),
             Some(value) => within(field, value, limit),
         }
+    }
+
+    /// As [`Fields::size`], for a field that can be null: none if it is.
+    pub fn optional_size(
+        &self,
+        field: &str,
+        limit: Limit,
+        default: Option<usize>,
+    ) -> Result<Option<usize>, Error> {
+        match self.0.get(field) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(value) => within(field, value, limit).map(Some),
+        }
+    }
+
+    /// A height and a width: one number for both, or a list of the two.
+    pub fn sides(&self, field: &str, limit: Limit, default: usize) -> Result<[usize; 2], Error> {
+        match self.0.get(field) {
+            Some(Value::Array(sides)) => match sides.as_slice() {
+                [height, width] => {
+                    Ok([within(field, height, limit)?, within(field, width, limit)?])
+                }
+                _ => {
+                    let must = "a whole number, or a list of a height and a width".into();
+                    Err(wrong(field, must, &Value::from(sides.clone())))
+                }
+            },
+            _ => self.size(field, limit, default).map(|side| [side; 2]),
+        }
+    }
+
+    /// Words, of which `known` gives the values; none if the field is absent or null.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if `known` does not have a word of the list.
+    pub fn words<T: Clone>(
+        &self,
+        field: &str,
+        known: &[(&str, T)],
+    ) -> Result<Option<Vec<T>>, Error> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let Value::Array(words) = value else {
+            return Err(wrong(field, "a list of words".into(), value));
+        };
+        let value = |word: &Value| {
+            let found = known.iter().find(|(name, _)| word == name);
+            found
+                .map(|(_, value)| value.clone())
+                .ok_or_else(|| Error::Unsupported {
+                    what: format!("{field} {}", shown(word)),
+                    supported: known.iter().map(|(name, _)| name.to_string()).collect(),
+                })
+        };
+        words.iter().map(value).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A list of truth values, as 0 and 1 or as false and true; none if the field is absent or null.
+    pub fn flags(&self, field: &str) -> Result<Option<Vec<bool>>, Error> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let flag = |value: &Value| value.as_bool().or_else(|| value.as_u64().map(|n| n != 0));
+        let flags = value.as_array().map(|all| all.iter().map(flag).collect());
+        flags
+            .unwrap_or(None)
+            .map(Some)
+            .ok_or_else(|| wrong(field, "a list of 0 and 1".into(), value))
     }
 
     /// Whole numbers from 1 on, at most `most` of them.
@@ -80,39 +196,75 @@ impl Fields {
         }
     }
 
+    /// A whole number from 0 on.
+    pub fn index(&self, field: &str, limit: Limit, default: usize) -> Result<usize, Error> {
+        match self.0.get(field) {
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            _ => self.size(field, limit, default),
+        }
+    }
+
+    /// A share, above 0 and up to 1, which an absent field has.
+    pub fn share_of_all(&self, field: &str) -> Result<f64, Error> {
+        let holds = |number: f64| number > 0.0 && number <= 1.0;
+        self.number(field, "a number above 0 and at most 1", holds, 1.0)
+    }
+
     /// A share, from 0 to below 1.
     pub fn share(&self, field: &str, default: f64) -> Result<f64, Error> {
-        self.number(field, 0.0..1.0, default)
+        let holds = |number: f64| (0.0..1.0).contains(&number);
+        self.number(field, "a number from 0 to below 1", holds, default)
     }
 
-    /// The epsilon of a normalisation, from 0 to below 1.
+    /// The epsilon of a normalisation, above 0 and below 1. burn has no normalisation with 0.
     pub fn epsilon(&self, field: &str, default: f64) -> Result<f64, Error> {
-        self.number(field, 0.0..1.0, default)
+        let holds = |number: f64| number > 0.0 && number < 1.0;
+        self.number(field, "a number above 0 and below 1", holds, default)
     }
 
-    fn number(&self, field: &str, range: std::ops::Range<f64>, default: f64) -> Result<f64, Error> {
-        let Some(value) = self.get(field) else {
+    /// A positive number; none if the field is null, and `default` if it is absent.
+    pub fn optional_positive(
+        &self,
+        field: &str,
+        default: Option<f64>,
+    ) -> Result<Option<f64>, Error> {
+        match self.0.get(field) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(_) => {
+                let holds = |number: f64| number > 0.0 && number.is_finite();
+                self.number(field, "a number above 0", holds, 1.0).map(Some)
+            }
+        }
+    }
+
+    /// The number in `field`, for which `holds` is true; `must` says it in words.
+    fn number(
+        &self,
+        field: &str,
+        must: &str,
+        holds: impl Fn(f64) -> bool,
+        default: f64,
+    ) -> Result<f64, Error> {
+        let Some(value) = self.0.get(field) else {
             return Ok(default);
         };
         match value.as_f64() {
-            Some(number) if range.contains(&number) => Ok(number),
-            _ => {
-                let must = format!("a number from {} to below {}", range.start, range.end);
-                Err(wrong(field, must, value))
-            }
+            Some(number) if holds(number) => Ok(number),
+            _ => Err(wrong(field, must.into(), value)),
         }
     }
 
     /// True or false.
     pub fn flag(&self, field: &str, default: bool) -> Result<bool, Error> {
-        match self.get(field) {
+        match self.0.get(field) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(wrong(field, "true or false".into(), other)),
         }
     }
 
-    /// A word.
+    /// A word; `default` if the field is absent or null.
     pub fn text<'a>(&'a self, field: &str, default: &'a str) -> Result<&'a str, Error> {
         match self.get(field) {
             None => Ok(default),
@@ -160,36 +312,59 @@ impl Fields {
         }
     }
 
-    /// The name of the class that wrote the file, for instance `BertForPreTraining`; empty if the
-    /// file has none.
-    pub fn class(&self) -> &str {
+    /// The value that `known` has for the class of transformers that wrote the file, the first of
+    /// `architectures`; `default` if the file names none. Another class has another head and
+    /// another loss.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if `known` does not have the class.
+    pub fn head<T: Clone>(&self, default: T, known: &[(&str, T)]) -> Result<T, Error> {
         let named = self.get("architectures").and_then(|names| names.get(0));
-        named.and_then(Value::as_str).unwrap_or_default()
+        let Some(class) = named.and_then(Value::as_str) else {
+            return Ok(default);
+        };
+        let found = known.iter().find(|(name, _)| *name == class);
+        found
+            .map(|(_, head)| head.clone())
+            .ok_or_else(|| Error::Unsupported {
+                what: format!("architectures {}", shown(&Value::from(class))),
+                supported: known.iter().map(|(name, _)| name.to_string()).collect(),
+            })
     }
 
-    /// Checks that the class that wrote the file, if the file names one, is one of `known`. Another
-    /// class has another head and another loss.
+    /// Checks that the class that wrote the file, if the file names one, is one of `known`.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if it is another.
     pub fn class_among(&self, known: &[&str]) -> Result<(), Error> {
-        let class = self.class();
-        if class.is_empty() || known.contains(&class) {
-            return Ok(());
-        }
-        Err(Error::Unsupported {
-            what: format!("architectures {}", shown(&Value::from(class))),
-            supported: known.iter().map(ToString::to_string).collect(),
-        })
+        let known: Vec<_> = known.iter().map(|name| (*name, ())).collect();
+        self.head((), &known)
     }
 
-    /// Classes of the output: the number of labels, else `num_labels`, else 2, the default of
-    /// transformers' `PretrainedConfig`.
+    /// The number format of the weights, such as `bfloat16`; none if the file does not say it.
+    pub fn dtype(&self) -> Option<String> {
+        let value = self.get("dtype").or_else(|| self.get("torch_dtype"))?;
+        let name = value.as_str()?;
+        Some(name.strip_prefix("torch.").unwrap_or(name).into())
+    }
+
+    /// Classes of the output: `num_labels`, else the number of labels, else 2, as in
+    /// transformers' `PreTrainedConfig`.
     pub fn classes(&self) -> Result<usize, Error> {
-        match self.get("id2label") {
-            Some(Value::Object(labels)) if !labels.is_empty() => Ok(labels.len()),
-            _ => self.size("num_labels", Limit::Rows, 2),
+        let labels = match self.get("id2label") {
+            Some(Value::Object(labels)) => labels.len(),
+            _ => 2,
+        };
+        let classes = self.size("num_labels", Limit::Rows, labels)?;
+        match classes {
+            0 => Err(Error::Field {
+                field: "id2label".into(),
+                must: "a label for each class".into(),
+                got: "empty".into(),
+            }),
+            _ => Ok(classes),
         }
     }
 }
@@ -261,10 +436,56 @@ mod tests {
         assert_eq!(widest.size("width", Limit::Width, 1), Ok(65_536));
     }
 
+    /// transformers 5.24.0: `GPT2Config.from_dict({"n_inner": None})` is a configuration,
+    /// `LlamaConfig.from_dict({"hidden_size": None})` raises StrictDataclassFieldValidationError.
     #[test]
-    fn null_is_as_absent() {
-        let fields = fields(r#"{"n_inner": null}"#);
-        assert_eq!(fields.size("n_inner", Limit::Width, 7), Ok(7));
+    fn null_is_a_value_of_some_fields_only() {
+        let fields = fields(r#"{"width": null}"#);
+        assert_eq!(
+            fields.optional_size("width", Limit::Width, Some(7)),
+            Ok(None)
+        );
+        assert_eq!(
+            fields.optional_size("other", Limit::Width, Some(7)),
+            Ok(Some(7))
+        );
+        assert!(fields.size("width", Limit::Width, 7).is_err());
+    }
+
+    /// transformers 5.24.0: `BertConfig.from_dict({"num_labels": 7, "id2label": {"0": "a", "1":
+    /// "b"}}).num_labels` is 7.
+    #[test]
+    fn the_number_of_labels_wins_over_their_names() {
+        let classes = |text| fields(text).classes();
+        assert_eq!(
+            classes(r#"{"num_labels": 7, "id2label": {"0": "a", "1": "b"}}"#),
+            Ok(7)
+        );
+        assert_eq!(
+            classes(r#"{"id2label": {"0": "a", "1": "b", "2": "c"}}"#),
+            Ok(3)
+        );
+        assert_eq!(classes("{}"), Ok(2));
+        assert!(classes(r#"{"id2label": {}}"#).is_err());
+    }
+
+    #[test]
+    fn an_epsilon_of_zero_is_refused_by_name() {
+        for zero in ["0", "0.0", "null", "-1e-6", "1"] {
+            let fields = fields(&format!(r#"{{"rms_norm_eps": {zero}}}"#));
+            let refused = fields.epsilon("rms_norm_eps", 1e-6).unwrap_err();
+            assert!(refused.to_string().contains("`rms_norm_eps`"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_side_stands_for_both() {
+        let sides = |text| fields(text).sides("side", Limit::Width, 224);
+        assert_eq!(sides("{}"), Ok([224, 224]));
+        assert_eq!(sides(r#"{"side": 32}"#), Ok([32, 32]));
+        assert_eq!(sides(r#"{"side": [32, 48]}"#), Ok([32, 48]));
+        assert!(sides(r#"{"side": [32]}"#).is_err());
+        assert!(sides(r#"{"side": [32, 48, 3]}"#).is_err());
     }
 
     #[test]
@@ -284,8 +505,10 @@ mod tests {
                     let _ = fields.sizes(name, Limit::Depth, 4, &[]);
                     let _ = fields.share(name, 0.5);
                     let _ = fields.text(name, "");
+                    let _ = fields.sides(name, Limit::Width, 1);
+                    let _ = fields.flags(name);
                 }
-                let _ = (fields.classes(), fields.class());
+                let _ = (fields.classes(), fields.class_among(&[]));
             }
         }
     }

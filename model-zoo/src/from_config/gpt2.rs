@@ -5,7 +5,7 @@ use burn::tensor::Device;
 
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
-use super::{Architecture, divides};
+use super::{Architecture, divides, usual_tokens};
 use crate::blocks::tokens::check_positions;
 use crate::networks::gpt2::{Gpt2Config, train_on};
 use crate::{Defaults, Error, Input, InputSize, Job, Observer, OptimizerKind};
@@ -27,39 +27,51 @@ impl Architecture for OwnGpt2 {
         fields.class_among(&["GPT2LMHeadModel", "GPT2Model"])?;
         fields.only("tie_word_embeddings", true)?;
         fields.only("add_cross_attention", false)?;
+        fields.only("scale_attn_weights", true)?;
+        fields.only("reorder_and_upcast_attn", false)?;
+        // `attribute_map` of the class.
+        let width = fields.spelled("n_embd", "hidden_size");
+        let positions = fields.spelled("n_positions", "max_position_embeddings");
+        let heads = fields.spelled("n_head", "num_attention_heads");
+        let layers = fields.spelled("n_layer", "num_hidden_layers");
         // Defaults are those of transformers, which are GPT-2 small.
-        let d_model = fields.size("n_embd", Limit::Width, 768)?;
+        let d_model = fields.size(width, Limit::Width, 768)?;
+        let d_ff = fields.optional_size("n_inner", Limit::Width, None)?;
         let dropouts = ["resid_pdrop", "embd_pdrop", "attn_pdrop"]
             .map(|field| fields.share(field, 0.1))
             .into_iter()
             .collect::<Result<Vec<_>, _>>()?;
         let config = Gpt2Config {
             vocab: fields.size("vocab_size", Limit::Rows, 50_257)?,
-            positions: fields.size("n_positions", Limit::Rows, 1024)?,
+            positions: fields.size(positions, Limit::Rows, 1024)?,
             d_model,
-            layers: fields.size("n_layer", Limit::Depth, 12)?,
-            heads: fields.size("n_head", Limit::Width, 12)?,
-            d_ff: fields.size("n_inner", Limit::Width, 4 * d_model)?,
+            layers: fields.size(layers, Limit::Depth, 12)?,
+            heads: fields.size(heads, Limit::Width, 12)?,
+            d_ff: d_ff.unwrap_or(4 * d_model),
             // The network has one rate. Where one of the three is 0, which is rare, it keeps
             // masks that it does not need.
             dropout: dropouts.into_iter().fold(0.0, f64::max),
             epsilon: fields.epsilon("layer_norm_epsilon", 1e-5)?,
             activation: fields.choice("activation_function", "gelu_new", &activations)?,
         };
-        divides("n_head", config.heads, "n_embd", config.d_model)?;
+        divides(heads, config.heads, width, config.d_model)?;
         Ok(Self(config))
     }
 
     fn defaults(&self) -> Defaults {
         Defaults {
             input: Input {
-                seq: Some(self.0.positions),
+                seq: Some(usual_tokens(self.0.positions)),
                 vocab: Some(self.0.vocab),
                 ..Input::default()
             },
             batch: 1,
             optimizer: OptimizerKind::AdamW,
         }
+    }
+
+    fn positions(&self) -> Option<usize> {
+        Some(self.0.positions)
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {

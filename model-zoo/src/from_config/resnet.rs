@@ -20,35 +20,36 @@ impl Architecture for OwnResNet {
     const MODEL_TYPE: &'static str = "resnet";
 
     fn read(fields: &Fields) -> Result<Self, Error> {
+        fields.class_among(&["ResNetForImageClassification", "ResNetModel"])?;
         fields.only("hidden_act", "relu")?;
         fields.only("num_channels", 3)?;
         fields.only("downsample_in_first_stage", false)?;
         fields.only("downsample_in_bottleneck", false)?;
         // Defaults are those of transformers, which are ResNet-50.
         let classes = fields.classes()?;
+        let kinds = [("bottleneck", true), ("basic", false)];
+        let bottleneck = fields.choice("layer_type", "bottleneck", &kinds)?;
+        let channels = fields.sizes("hidden_sizes", Limit::Width, 4, &[256, 512, 1024, 2048])?;
         let config = ResNetConfig {
             blocks: fields.sizes("depths", Limit::Depth, 4, &[3, 4, 6, 3])?,
             width: fields.size("embedding_size", Limit::Width, 64)?,
-            bottleneck: fields.choice(
-                "layer_type",
-                "bottleneck",
-                &[("bottleneck", true), ("basic", false)],
-            )?,
+            channels: Some(channels.clone()),
+            bottleneck,
             imagenet: true,
             dilated: [false; 4],
             classes: Some(classes),
         };
-        let widths = fields.sizes("hidden_sizes", Limit::Width, 4, &[256, 512, 1024, 2048])?;
-        if widths.len() != config.blocks.len() {
+        if channels.len() != config.blocks.len() {
             let must = format!("as many numbers as depths, {}", config.blocks.len());
-            return Err(mismatch("hidden_sizes", must, widths.len()));
+            return Err(mismatch("hidden_sizes", must, channels.len()));
         }
-        for (stage, width) in widths.into_iter().enumerate() {
-            let ours = config.channels(stage);
-            if width != ours {
-                let must = format!("{ours} in stage {stage}, twice those of the stage before");
-                return Err(mismatch("hidden_sizes", must, width));
-            }
+        // A bottleneck has a quarter of the channels inside, without the rest.
+        if let (true, Some(&few)) = (bottleneck, channels.iter().find(|&&channels| channels < 4)) {
+            return Err(mismatch(
+                "hidden_sizes",
+                "at least 4 in a bottleneck".into(),
+                few,
+            ));
         }
         Ok(Self { config, classes })
     }

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::fields::{Fields, Limit};
 use super::names::{Names, rows};
-use super::{Architecture, divides};
+use super::{Architecture, divides, mismatch};
 use crate::networks::vit::{VitConfig, train_on};
 use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 
@@ -16,16 +16,17 @@ impl Architecture for OwnVit {
     const MODEL_TYPE: &'static str = "vit";
 
     fn read(fields: &Fields) -> Result<Self, Error> {
+        fields.class_among(&["ViTForImageClassification", "ViTModel"])?;
         fields.only("hidden_act", "gelu")?;
         fields.only("num_channels", 3)?;
         fields.only("qkv_bias", true)?;
         // Defaults are those of transformers, which are ViT-B/16.
-        let side = fields.size("image_size", Limit::Width, 224)?;
-        let base = VitConfig::base_16([side; 2], fields.classes()?);
+        let image = fields.sides("image_size", Limit::Width, 224)?;
+        let base = VitConfig::base_16(image, fields.classes()?);
         let hidden_dropout = fields.share("hidden_dropout_prob", base.dropout)?;
         let attention_dropout = fields.share("attention_probs_dropout_prob", base.dropout)?;
         let config = VitConfig {
-            patch: fields.size("patch_size", Limit::Width, base.patch)?,
+            patch: fields.sides("patch_size", Limit::Patch, 16)?,
             d_model: fields.size("hidden_size", Limit::Width, base.d_model)?,
             layers: fields.size("num_hidden_layers", Limit::Depth, base.layers)?,
             heads: fields.size("num_attention_heads", Limit::Width, base.heads)?,
@@ -42,7 +43,12 @@ impl Architecture for OwnVit {
             "hidden_size",
             config.d_model,
         )?;
-        divides("patch_size", config.patch, "image_size", side)?;
+        for (patch, side) in config.patch.into_iter().zip(image) {
+            if patch > side {
+                let must = format!("at most image_size, {side}");
+                return Err(mismatch("patch_size", must, patch));
+            }
+        }
         Ok(Self(config))
     }
 
@@ -59,7 +65,11 @@ impl Architecture for OwnVit {
     }
 
     fn check(&self, job: &Job) -> Result<(), Error> {
-        self.0.check(job)
+        // transformers leaves out the pixels that do not fill a patch.
+        let [height, width] = self.0.patch;
+        job.check_image(format!("at least {height}x{width}"), |[high, wide]| {
+            high >= height && wide >= width
+        })
     }
 
     fn train<O: Observer>(

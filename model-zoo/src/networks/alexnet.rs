@@ -161,7 +161,7 @@ impl Network for AlexNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_image() {
@@ -170,29 +170,6 @@ mod tests {
             .init(&device)
             .forward(Tensor::zeros([2, 3, 63, 70], &device));
         assert_eq!(scores.dims(), [2, 10]);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(4),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                image: Some([64, 64]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("alexnet", &request, |job, device, steps, losses| {
-            classify(
-                AlexNetConfig::tiny(10).init(device),
-                job,
-                device,
-                steps,
-                losses,
-                AlexNet::forward,
-            )
-        });
     }
 
     #[test]

@@ -355,7 +355,7 @@ impl Network for AwdLstm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_word_has_scores_and_each_layer_a_state() {
@@ -368,21 +368,5 @@ mod tests {
         assert_eq!(output.scores.dims(), [15, 30]);
         let widths: Vec<_> = output.states.iter().map(|s| s.hidden.dims()).collect();
         assert_eq!(widths, [[3, 12], [3, 12], [3, 8]]);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(3),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                seq: Some(5),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("awd-lstm-ptb", &request, |job, device, _, losses| {
-            train_on(&AwdLstmConfig::tiny(30), job, device, 16, losses)
-        });
     }
 }

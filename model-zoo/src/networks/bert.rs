@@ -1,7 +1,7 @@
-//! BERT with two training steps: fine-tuning of a classifier, and pre-training. See `variants` for
-//! paper, reference and differences.
+//! BERT with its heads: classification of a text or of each word, answers as spans, masked words, and
+//! pre-training. See `variants` for paper, reference and differences.
 //!
-//! The file is long because a network is one file: its modules, its two training steps and its published
+//! The file is long because a network is one file: its modules, its training steps and its published
 //! sizes.
 
 use burn::module::{Module, Param};
@@ -37,8 +37,11 @@ pub struct BertConfig {
     pub d_ff: usize,
     /// Learned positions, which limit the length of a sequence: 512.
     pub positions: usize,
-    /// Segments: 2.
-    pub segments: usize,
+    /// Positions at the beginning of their table that no word has; those of RoBERTa's padding word
+    /// and before: none.
+    pub reserved: usize,
+    /// Segments; none if the network has no table of them, as DistilBERT: 2.
+    pub segments: Option<usize>,
     /// Dropout on embeddings, attention weights and residual branches: 0.1.
     pub dropout: f64,
     /// Epsilon of the normalisations: 1e-12.
@@ -57,7 +60,8 @@ impl BertConfig {
             heads: 12,
             d_ff: 3072,
             positions: 512,
-            segments: 2,
+            reserved: 0,
+            segments: Some(2),
             dropout: 0.1,
             epsilon: 1e-12,
             activation: ActivationConfig::Gelu,
@@ -75,6 +79,11 @@ impl BertConfig {
         }
     }
 
+    /// The longest sequence.
+    pub(crate) fn longest(&self) -> usize {
+        self.positions - self.reserved
+    }
+
     fn norm(&self, device: &Device) -> LayerNorm {
         LayerNormConfig::new(self.d_model)
             .with_epsilon(self.epsilon)
@@ -83,6 +92,15 @@ impl BertConfig {
 
     /// The encoder and its pooler on `device`.
     pub(crate) fn init(&self, device: &Device) -> Bert {
+        let pooler = LinearConfig::new(self.d_model, self.d_model).init(device);
+        Bert {
+            pooler: Some(pooler),
+            ..self.encoder(device)
+        }
+    }
+
+    /// The encoder without a pooler, for heads that use the hidden states of all words.
+    fn encoder(&self, device: &Device) -> Bert {
         let table = |rows| EmbeddingConfig::new(rows, self.d_model).init(device);
         let layers =
             TransformerEncoderConfig::new(self.d_model, self.d_ff, self.heads, self.layers)
@@ -92,11 +110,11 @@ impl BertConfig {
         Bert {
             word: table(self.vocab),
             position: table(self.positions),
-            segment: table(self.segments),
+            segment: self.segments.map(table),
             norm: self.norm(device),
             dropout: DropoutConfig::new(self.dropout).init(),
             encoder: encoder(&layers, device),
-            pooler: LinearConfig::new(self.d_model, self.d_model).init(device),
+            pooler: None,
         }
     }
 
@@ -109,28 +127,54 @@ impl BertConfig {
         }
     }
 
+    /// The network with a classifier of `classes` on each word.
+    fn word_classifier(&self, classes: usize, device: &Device) -> WordClassifier {
+        WordClassifier {
+            bert: self.encoder(device),
+            dropout: DropoutConfig::new(self.dropout).init(),
+            word_classifier: LinearConfig::new(self.d_model, classes).init(device),
+        }
+    }
+
+    /// The network with a score for each word to be the first and the last of an answer.
+    fn answers(&self, device: &Device) -> Answers {
+        Answers {
+            bert: self.encoder(device),
+            span: LinearConfig::new(self.d_model, 2).init(device),
+        }
+    }
+
+    /// The network with its masked-word head.
+    fn masked_words(&self, device: &Device) -> Pretraining {
+        Pretraining {
+            bert: self.encoder(device),
+            transform: LinearConfig::new(self.d_model, self.d_model).init(device),
+            norm: self.norm(device),
+            bias: Initializer::Zeros.init([self.vocab], device),
+            next_sentence: None,
+        }
+    }
+
     /// The network with both heads of its pre-training.
     pub(crate) fn pretraining(&self, device: &Device) -> Pretraining {
         Pretraining {
             bert: self.init(device),
-            transform: LinearConfig::new(self.d_model, self.d_model).init(device),
-            norm: self.norm(device),
-            bias: Initializer::Zeros.init([self.vocab], device),
-            next_sentence: LinearConfig::new(self.d_model, 2).init(device),
+            next_sentence: Some(LinearConfig::new(self.d_model, 2).init(device)),
+            ..self.masked_words(device)
         }
     }
 }
 
-/// The encoder and its pooler.
+/// The encoder, and its pooler if the head needs one.
 #[derive(Module, Debug)]
 pub(crate) struct Bert {
     word: Embedding,
     position: Embedding,
-    segment: Embedding,
+    segment: Option<Embedding>,
     norm: LayerNorm,
     dropout: Dropout,
     encoder: TransformerEncoder,
-    pooler: Linear,
+    pooler: Option<Linear>,
 }
 
 impl Bert {
@@ -144,9 +188,12 @@ impl Bert {
     ) -> Tensor<3> {
         let [_, seq] = words.dims();
         let positions = positions(seq, &words.device());
-        let x = self.word.forward(words)
-            + self.segment.forward(segments)
-            + self.position.forward(positions);
+        let x = self.word.forward(words);
+        let x = match &self.segment {
+            Some(segment) => x + segment.forward(segments),
+            None => x,
+        };
+        let x = x + self.position.forward(positions);
         let x = self.dropout.forward(self.norm.forward(x));
         let input = TransformerEncoderInput::new(x).mask_pad(padding);
         self.encoder.forward(input)
@@ -155,7 +202,10 @@ impl Bert {
     /// `[batch, d_model]` from the first token of `hidden: [batch, seq, d_model]`.
     pub fn pool(&self, hidden: Tensor<3>) -> Tensor<2> {
         let first = hidden.slice(s![.., 0..1, ..]).squeeze_dim(1);
-        self.pooler.forward(first).tanh()
+        match &self.pooler {
+            Some(pooler) => pooler.forward(first).tanh(),
+            None => first,
+        }
     }
 }
 
@@ -181,18 +231,67 @@ impl Classifier {
     }
 }
 
-/// BERT with its masked-word head and its next-sentence head.
+/// BERT with a classifier on each word, for instance for names (`BertForTokenClassification`).
+#[derive(Module, Debug)]
+struct WordClassifier {
+    bert: Bert,
+    dropout: Dropout,
+    word_classifier: Linear,
+}
+
+impl WordClassifier {
+    /// Class scores `[batch * seq, classes]`; the arguments are those of [`Bert::forward`].
+    fn forward(
+        &self,
+        words: Tensor<2, Int>,
+        segments: Tensor<2, Int>,
+        padding: Tensor<2, Bool>,
+    ) -> Tensor<2> {
+        let hidden = self.bert.forward(words, segments, padding);
+        let scores = self.word_classifier.forward(self.dropout.forward(hidden));
+        scores.flatten(0, 1)
+    }
+}
+
+/// BERT that marks the answer to a question in a text (`BertForQuestionAnswering`).
+#[derive(Module, Debug)]
+struct Answers {
+    bert: Bert,
+    span: Linear,
+}
+
+impl Answers {
+    /// Scores `[batch, seq]` of the first words of answers, and of their last words; the arguments
+    /// are those of [`Bert::forward`].
+    fn forward(
+        &self,
+        words: Tensor<2, Int>,
+        segments: Tensor<2, Int>,
+        padding: Tensor<2, Bool>,
+    ) -> [Tensor<2>; 2] {
+        let hidden = self.bert.forward(words, segments, padding);
+        let scores = self.span.forward(hidden);
+        [0, 1].map(|end| {
+            scores
+                .clone()
+                .slice(s![.., .., end..end + 1])
+                .squeeze_dim(2)
+        })
+    }
+}
+
+/// BERT with its masked-word head and, in pre-training, its next-sentence head.
 #[derive(Module, Debug)]
 pub(crate) struct Pretraining {
     bert: Bert,
     transform: Linear,
     norm: LayerNorm,
     bias: Param<Tensor<1>>,
-    next_sentence: Linear,
+    next_sentence: Option<Linear>,
 }
 
 impl Pretraining {
-    /// Word scores `[masked, vocab]` and next-sentence scores `[batch, 2]`. `masked` has the
+    /// Word scores `[masked, vocab]`, and next-sentence scores `[batch, 2]` if it has that head. `masked` has the
     /// indices of the masked words among all `batch * seq` words; the other arguments are those
     /// of [`Bert::forward`].
     pub fn forward(
@@ -201,9 +300,10 @@ impl Pretraining {
         segments: Tensor<2, Int>,
         padding: Tensor<2, Bool>,
         masked: Tensor<1, Int>,
-    ) -> (Tensor<2>, Tensor<2>) {
+    ) -> (Tensor<2>, Option<Tensor<2>>) {
         let hidden = self.bert.forward(words, segments, padding);
-        let next = self.next_sentence.forward(self.bert.pool(hidden.clone()));
+        let head = self.next_sentence.as_ref();
+        let next = head.map(|head| head.forward(self.bert.pool(hidden.clone())));
         let gathered = hidden.flatten::<2>(0, 1).select(0, masked);
         let gathered = self.norm.forward(gelu(self.transform.forward(gathered)));
         let scores = tied_scores(gathered, &self.bert.word) + self.bias.val().unsqueeze();
@@ -251,6 +351,67 @@ pub fn train_classifier<O: Observer>(
     )
 }
 
+/// Trains the network that `config` describes to classify each word.
+pub(crate) fn train_word_classifier<O: Observer>(
+    config: &BertConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    let (batch, seq) = (job.batch, job.seq());
+    supervised(
+        config.word_classifier(job.classes(), device),
+        job,
+        device,
+        steps,
+        observer,
+        |device| {
+            (
+                words(batch, seq, device),
+                words(batch, seq, device),
+                Tensor::<2, Int>::zeros([batch, seq], device).bool(),
+                Tensor::<2, Int>::zeros([batch, seq], device),
+            )
+        },
+        |network, (words, segments, padding, labels)| {
+            let scores = network.forward(words, segments, padding);
+            cross_entropy(scores, labels.flatten(0, 1))
+        },
+    )
+}
+
+/// Trains the network that `config` describes to mark answers.
+pub(crate) fn train_answers<O: Observer>(
+    config: &BertConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    let (batch, seq) = (job.batch, job.seq());
+    supervised(
+        config.answers(device),
+        job,
+        device,
+        steps,
+        observer,
+        |device| {
+            (
+                words(batch, seq, device),
+                words(batch, seq, device),
+                Tensor::<2, Int>::zeros([batch, seq], device).bool(),
+                Tensor::<1, Int>::zeros([batch], device),
+                Tensor::<1, Int>::zeros([batch], device),
+            )
+        },
+        |network, (words, segments, padding, first, last)| {
+            let [firsts, lasts] = network.forward(words, segments, padding);
+            (cross_entropy(firsts, first) + cross_entropy(lasts, last)).div_scalar(2.0)
+        },
+    )
+}
+
 /// Pre-trains the network that `config` describes on masked words and next sentences.
 pub(crate) fn train_pretraining<O: Observer>(
     config: &BertConfig,
@@ -259,10 +420,31 @@ pub(crate) fn train_pretraining<O: Observer>(
     steps: usize,
     observer: &mut O,
 ) -> Result<(), O::Stop> {
+    train_on_masked_words(config.pretraining(device), job, device, steps, observer)
+}
+
+/// Trains the network that `config` describes on masked words alone.
+pub(crate) fn train_masked_words<O: Observer>(
+    config: &BertConfig,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    observer: &mut O,
+) -> Result<(), O::Stop> {
+    train_on_masked_words(config.masked_words(device), job, device, steps, observer)
+}
+
+fn train_on_masked_words<O: Observer>(
+    network: Pretraining,
+    job: &Job,
+    device: &Device,
+    steps: usize,
+    observer: &mut O,
+) -> Result<(), O::Stop> {
     let (batch, seq) = (job.batch, job.seq());
     let masked = batch * masked_words(seq);
     supervised(
-        config.pretraining(device),
+        network,
         job,
         device,
         steps,
@@ -279,13 +461,18 @@ pub(crate) fn train_pretraining<O: Observer>(
         },
         |network, (words, segments, padding, masked, hidden_words, is_next)| {
             let (scores, next) = network.forward(words, segments, padding, masked);
-            cross_entropy(scores, hidden_words) + cross_entropy(next, is_next)
+            let loss = cross_entropy(scores, hidden_words);
+            match next {
+                Some(next) => loss + cross_entropy(next, is_next),
+                None => loss,
+            }
         },
     )
 }
 
 impl Network for Bert {
-    const OUTPUT_LAYERS: &'static [&'static str] = &["classifier", "next_sentence"];
+    const OUTPUT_LAYERS: &'static [&'static str] =
+        &["classifier", "word_classifier", "next_sentence", "span"];
 
     fn variants(file: &'static str) -> Vec<Variant> {
         let tuned = |name, trainable, tensors| Variant {
@@ -331,7 +518,7 @@ impl Network for Bert {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        check_positions(InputSize::Seq, job.seq(), published(variant, job).positions)
+        check_positions(InputSize::Seq, job.seq(), published(variant, job).longest())
     }
 
     fn train<O: Observer>(
@@ -408,7 +595,13 @@ mod tests {
         let (scores, next) = tiny()
             .pretraining(&device)
             .forward(text(), text(), padding(), masked);
-        assert_eq!((scores.dims(), next.dims()), ([4, 50], [3, 2]));
+        assert_eq!((scores.dims(), next.unwrap().dims()), ([4, 50], [3, 2]));
+        let labels = tiny()
+            .word_classifier(5, &device)
+            .forward(text(), text(), padding());
+        assert_eq!(labels.dims(), [3 * 8, 5]);
+        let [firsts, lasts] = tiny().answers(&device).forward(text(), text(), padding());
+        assert_eq!((firsts.dims(), lasts.dims()), ([3, 8], [3, 8]));
     }
 
     #[test]
@@ -421,6 +614,15 @@ mod tests {
             &request(),
             |job, device, _, losses| train_pretraining(&tiny(), job, device, 4, losses),
         );
+        test_support::assert_loss_decreases("bert-base", &request(), |job, device, _, losses| {
+            train_word_classifier(&tiny(), job, device, 4, losses)
+        });
+        test_support::assert_loss_decreases("bert-base", &request(), |job, device, _, losses| {
+            train_answers(&tiny(), job, device, 4, losses)
+        });
+        test_support::assert_loss_decreases("bert-base", &request(), |job, device, _, losses| {
+            train_masked_words(&tiny(), job, device, 4, losses)
+        });
     }
 
     #[test]

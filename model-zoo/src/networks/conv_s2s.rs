@@ -371,7 +371,7 @@ impl Network for ConvS2S {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_target_word_has_scores() {
@@ -398,22 +398,5 @@ mod tests {
     #[test]
     fn a_sentence_longer_than_the_positions_is_refused() {
         test_support::longest("convs2s-en-de", 1022);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(2),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                seq: Some(5),
-                src_seq: Some(7),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("convs2s-en-de", &request, |job, device, _, losses| {
-            train_on(&ConvS2SConfig::tiny(), job, device, 8, losses)
-        });
     }
 }

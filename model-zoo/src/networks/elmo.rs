@@ -376,7 +376,7 @@ impl Network for Elmo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Expected: the counts of the reference without its output layer.
     #[test]
@@ -394,21 +394,5 @@ mod tests {
         let (output, states) = bilm.forward.forward(words, config.initial(3, &device));
         assert_eq!(output.dims(), [5, 3, 8]);
         assert_eq!(states[1].cell.dims(), [3, 12]);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(3),
-            input: Input {
-                seq: Some(5),
-                vocab: Some(30),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("elmo-bilm", &request, |job, device, _, losses| {
-            train_on(&ElmoConfig::tiny(30), job, device, 16, losses)
-        });
     }
 }

@@ -160,7 +160,7 @@ impl Network for InferSent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_pair() {
@@ -170,20 +170,5 @@ mod tests {
             .init(&device)
             .forward(sentence(5), sentence(4));
         assert_eq!(scores.dims(), [2, 3]);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(3),
-            input: Input {
-                seq: Some(4),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("infersent", &request, |job, device, _, losses| {
-            train_on(&InferSentConfig::tiny(3), job, device, 4, losses)
-        });
     }
 }

@@ -304,7 +304,7 @@ mod tests {
     use burn::tensor::{Distribution, Tolerance};
 
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     /// Expected: the counts of the reference's encoder and eight heads, five of them answer
     /// networks.
@@ -328,21 +328,6 @@ mod tests {
         assert_eq!(answer.dims(), [3, 3]);
         let sums = answer.exp().sum_dim(1).into_data();
         sums.assert_approx_eq::<f32>(&[[1.0f32], [1.0], [1.0]].into(), Tolerance::absolute(1e-3));
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(2),
-            input: Input {
-                seq: Some(8),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases("mt-dnn-large", &request, |job, device, _, losses| {
-            train_on(&MtDnnConfig::tiny(50), job, device, 6, losses)
-        });
     }
 
     #[test]

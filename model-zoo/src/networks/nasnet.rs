@@ -287,7 +287,7 @@ impl Network for NasNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn scores_have_a_row_for_each_image() {
@@ -304,32 +304,6 @@ mod tests {
         assert_eq!(auxiliary_map([331, 331]), Some([6, 6]));
         assert_eq!(auxiliary_map([66, 331]), None);
         assert_eq!(auxiliary_map([67, 331]), Some([1, 6]));
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(4),
-            optimizer: Some(OptimizerKind::Adam),
-            input: Input {
-                image: Some([67, 67]),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases(
-            "nasnet-a-large",
-            &request,
-            |job, device, steps, losses| {
-                train(
-                    &NasNetConfig::tiny([67, 67], 10),
-                    job,
-                    device,
-                    steps,
-                    losses,
-                )
-            },
-        );
     }
 
     #[test]

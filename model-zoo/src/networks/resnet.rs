@@ -16,8 +16,11 @@ use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant};
 pub(crate) struct ResNetConfig {
     /// Residual blocks of each stage; CIFAR networks have three stages.
     pub blocks: Vec<usize>,
-    /// Channels of the first stage inside its blocks; each further stage has twice as many.
+    /// Channels of the stem.
     pub width: usize,
+    /// Channels of the output of each stage. By default the first stage has as many as the stem inside
+    /// its blocks, and each further stage twice as many.
+    pub channels: Option<Vec<usize>>,
     /// Whether a block is a bottleneck: 1x1, 3x3 and 1x1 convolutions, the last of which has four
     /// times as many channels.
     pub bottleneck: bool,
@@ -48,6 +51,7 @@ impl ResNetConfig {
         Self {
             blocks,
             width: if imagenet { 64 } else { 16 },
+            channels: None,
             bottleneck,
             imagenet,
             dilated: [false; 4],
@@ -57,7 +61,15 @@ impl ResNetConfig {
 
     /// Channels of the output of stage `stage`.
     pub fn channels(&self, stage: usize) -> usize {
-        (self.width << stage) * if self.bottleneck { 4 } else { 1 }
+        match &self.channels {
+            Some(channels) => channels[stage],
+            None => (self.width << stage) * self.expansion(),
+        }
+    }
+
+    /// Channels of a block's output for each that it has inside.
+    fn expansion(&self) -> usize {
+        if self.bottleneck { 4 } else { 1 }
     }
 
     fn stage(&self, stage: usize, device: &Device) -> Vec<Block> {
@@ -74,7 +86,7 @@ impl ResNetConfig {
         let dilation = |stages: &[bool]| 1 << stages.iter().filter(|&&dilated| dilated).count();
         let first = BlockConfig {
             entering,
-            width: self.width << stage,
+            width: self.channels(stage) / self.expansion(),
             leaving: self.channels(stage),
             stride: if self.dilated[stage] { 1 } else { stride },
             dilation: dilation(&self.dilated[..stage]),

@@ -299,23 +299,6 @@ mod tests {
     }
 
     #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(4),
-            ..Request::default()
-        };
-        let of_the_discriminator = test_support::Kind { which: 0, of: 2 };
-        test_support::assert_one_loss_decreases(
-            of_the_discriminator,
-            "stylegan",
-            &request,
-            |job, device, steps, losses| {
-                train(&StyleGanConfig::tiny(32), job, device, steps, losses)
-            },
-        );
-    }
-
-    #[test]
     fn the_average_is_between_old_and_new() {
         let device = test_support::flex().autodiff();
         let layer = |value: f32| {

@@ -232,7 +232,7 @@ impl Network for Transformer {
 mod tests {
     use super::*;
     use crate::blocks::tokens::words;
-    use crate::{Request, test_support};
+    use crate::test_support;
 
     #[test]
     fn each_target_word_has_scores() {
@@ -241,25 +241,5 @@ mod tests {
             .init(&device)
             .forward(words(2, 7, &device), words(2, 5, &device));
         assert_eq!(scores.dims(), [10, 40]);
-    }
-
-    #[test]
-    fn trains() {
-        let request = Request {
-            batch: Some(2),
-            input: Input {
-                seq: Some(5),
-                src_seq: Some(7),
-                ..Input::default()
-            },
-            ..Request::default()
-        };
-        test_support::assert_loss_decreases(
-            "transformer-base",
-            &request,
-            |job, device, _, losses| {
-                train_on(&TransformerConfig::tiny(40, 7), job, device, 4, losses)
-            },
-        );
     }
 }

@@ -19,8 +19,8 @@ const SMOOTHING: f32 = 0.11;
 pub(crate) struct VitConfig {
     /// Height and width of the images: 224 x 224. The network has a position for each patch.
     pub image: [usize; 2],
-    /// Height and width of a patch: 16.
-    pub patch: usize,
+    /// Height and width of a patch: 16 x 16.
+    pub patch: [usize; 2],
     /// Width of the model: 768.
     pub d_model: usize,
     /// Layers: 12.
@@ -42,7 +42,7 @@ impl VitConfig {
     pub fn base_16(image: [usize; 2], classes: usize) -> Self {
         Self {
             image,
-            patch: 16,
+            patch: [16; 2],
             d_model: 768,
             layers: 12,
             heads: 12,
@@ -59,9 +59,9 @@ impl VitConfig {
     ///
     /// [`Error::Size`] if they do not.
     pub fn check(&self, job: &Job) -> Result<(), Error> {
-        let patch = self.patch;
-        job.check_image(format!("a multiple of {patch} on both sides"), |sides| {
-            sides.iter().all(|side| side.is_multiple_of(patch))
+        let [height, width] = self.patch;
+        job.check_image(format!("a multiple of {height}x{width}"), |[high, wide]| {
+            high.is_multiple_of(height) && wide.is_multiple_of(width)
         })
     }
 
@@ -79,15 +79,16 @@ impl VitConfig {
     /// The network on `device`.
     pub fn init(&self, device: &Device) -> Vit {
         let layer = self.layer();
-        let patches = self.image.map(|side| side / self.patch);
-        let positions = patches[0] * patches[1] + 1;
+        // Patches leave out the pixels that do not fill one.
+        let [rows, columns] = [0, 1].map(|side| self.image[side] / self.patch[side]);
+        let positions = rows * columns + 1;
         let position_scale = Initializer::Normal {
             mean: 0.0,
             std: 0.02,
         };
         Vit {
-            patches: Conv2dConfig::new([3, self.d_model], [self.patch; 2])
-                .with_stride([self.patch; 2])
+            patches: Conv2dConfig::new([3, self.d_model], self.patch)
+                .with_stride(self.patch)
                 .init(device),
             class: Initializer::Zeros.init([1, 1, self.d_model], device),
             positions: position_scale.init([1, positions, self.d_model], device),

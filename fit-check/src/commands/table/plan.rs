@@ -9,7 +9,6 @@ use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
 use crate::job_info::JobInfo;
-use crate::lower_bound::need_network;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
@@ -111,7 +110,6 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     let mut entries = Vec::new();
     let mut add = |name: &str, published: Option<Published>| {
         let (model, origin) = find(name)?;
-        need_network(&model, &origin, "table")?;
         let mut weights = None;
         for precision in &precisions {
             let typed = resolve::request(*precision, &raw.options, Batch::default())?;
