@@ -16,6 +16,7 @@ mod hints;
 pub mod input_options;
 mod interrupt;
 pub mod job_info;
+mod local_gpu;
 pub mod lower_bound;
 pub mod measure;
 pub mod model_source;

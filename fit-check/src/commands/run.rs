@@ -11,6 +11,7 @@ use crate::counting_driver::{
 };
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::{GpuName, SCHEMA};
+use crate::local_gpu::AUTO;
 use crate::output::file::{self, File};
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
@@ -88,7 +89,7 @@ fn program_stdout(output: &cli::Output) -> Stdio {
 
 /// The named cards, in the order of their indices.
 fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
-    for name in &raw.gpu {
+    for name in raw.gpu.iter().filter(|name| *name != AUTO) {
         let gpu = resolve::gpu(name)?;
         if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
