@@ -182,14 +182,23 @@ mod tests {
     #[test]
     fn a_name_that_is_not_plain_is_explained() {
         for (name, said) in [
-            ("RTX 6000", "--gpu rtx6000ada or --gpu rtxpro6000 is another"),
-            ("p4d.24xlarge", "p4d.24xlarge (AWS) has 8 A100 40GB, and this is about one"),
+            (
+                "RTX 6000",
+                "--gpu rtx6000ada or --gpu rtxpro6000 is another",
+            ),
+            (
+                "p4d.24xlarge",
+                "p4d.24xlarge (AWS) has 8 A100 40GB, and this is about one",
+            ),
             ("g5.xlarge", "has one A10G"),
         ] {
             let note = note(name).unwrap();
             assert!(note.ends_with(said), "{note}");
         }
-        assert_eq!((note("rtx-3090"), note("24GB"), note("rtx-9999")), (None, None, None));
+        assert_eq!(
+            (note("rtx-3090"), note("24GB"), note("rtx-9999")),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod build;
 mod cli;
+mod crates;
 mod lock;
 mod project;
 mod render;

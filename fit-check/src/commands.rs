@@ -62,7 +62,10 @@ fn announce_cards(command: &Command) {
         Command::Gpus(raw) => (raw.card.as_slice(), None, raw.output.quiet),
         _ => return,
     };
-    let listed = list.into_iter().flat_map(|list| list.split(',')).map(str::trim);
+    let listed = list
+        .into_iter()
+        .flat_map(|list| list.split(','))
+        .map(str::trim);
     if !quiet {
         card::announce(cards.iter().map(String::as_str).chain(listed));
     }

@@ -18,7 +18,7 @@ use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
 pub use self::journal::{CallPosition, Journal, JournalSpan, Refusal, Usage};
-pub use self::program::{Ended, GRACE, run};
+pub use self::program::{Ended, run};
 pub use self::report::{CardUsage, ProgramMemoryReport};
 use crate::interrupt;
 use crate::user_error::UserError;
@@ -136,6 +136,11 @@ impl CountingDriver {
     /// The folder cannot be written.
     pub fn set_conditions(&self, conditions: Conditions) -> std::io::Result<()> {
         std::fs::write(self.path("config"), self.config(conditions))
+    }
+
+    /// The folder of the driver, into which the processes that load it write.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn path(&self, name: &str) -> PathBuf {
