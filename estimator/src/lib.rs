@@ -82,7 +82,7 @@ pub use card::{
     Simulation, configure_burn, listen_on_devices,
 };
 pub use catalogue::Overhead;
-pub use device::{DeviceDescription, forget_measurements, pools_of};
+pub use device::{DeviceDescription, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{DeviceFit, find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};

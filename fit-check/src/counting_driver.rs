@@ -46,7 +46,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// The variable that names the database in which CubeCL keeps what it measured: `cubecl-runtime` 0.11.3,
 /// `src/config/base.rs`.
-pub const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
+const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
 
 /// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
 const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
@@ -271,7 +271,7 @@ fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
 }
 
 /// Removes the database `name`, if a process has made one where CubeCL keeps databases.
-pub fn remove_environment(name: &str) {
+fn remove_environment(name: &str) {
     let root = CubeClRuntimeConfig::from_current_dir()
         .environment
         .path

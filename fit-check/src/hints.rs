@@ -159,9 +159,6 @@ impl From<estimator::Error> for UserError {
             estimator::Error::NeverTuned => {
                 Self::new(text).hint("add --tuning cold: a run in which kernels are tuned")
             }
-            estimator::Error::KeptMeasurements(_) => {
-                Self::new(text).hint("remove that database, or name another in cubecl.toml")
-            }
             estimator::Error::Panicked(_) => Self::new(text).hint(
                 "this is a fault in fit-check or in burn: please report it with the command that you typed",
             ),

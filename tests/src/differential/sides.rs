@@ -200,7 +200,7 @@ impl RealSide<'_> {
             fused: case.fused,
         };
         let run = match self.tuned {
-            true => setup.measure_again(training, &mut |_| {})?,
+            true => setup.measure(training, &mut |_| {})?,
             false => setup.measure(training, &mut |_| {})?,
         };
         self.tuned = run.tuner_requests().is_none();
