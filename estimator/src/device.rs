@@ -1,9 +1,11 @@
 //! The description of a real device, from which a card like it can be simulated.
 
+use burn::backend::DispatchDevice;
 use burn::tensor::Device;
 use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind, Type};
 use serde::{Deserialize, Serialize};
+use simulated_card::upstream;
 
 use crate::card::{CardSpec, DeviceSpec, Runtime};
 use crate::record::Pools;
