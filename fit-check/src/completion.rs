@@ -77,7 +77,9 @@ fn with_values(arg: Arg) -> Arg {
 
 /// The models of the zoo and the paths that begin with `typed`.
 fn models(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let names = model_zoo::variants().iter().map(|variant| variant.name);
+    let names = model_zoo::variants()
+        .into_iter()
+        .map(|variant| variant.name);
     let mut found = beginning(names, typed);
     found.extend(PathCompleter::any().complete(typed));
     found

@@ -1,9 +1,10 @@
 //! Keeps the files of this machine as they are while a user's program runs. What the program writes goes into memory
 //! that only it and the processes that it starts see, and is gone when they end.
 //!
-//! On Linux the program gets a mount namespace of its own, in which each folder is an overlay file system: the real
-//! folder below, and memory above. An ordinary user needs a user namespace for that, which some systems refuse. Devices,
-//! shared memory (`/dev`) and what the program reaches through the network are not kept.
+//! On Linux the program gets a mount namespace of its own. All files are read-only there, except in overlays, which have
+//! the real folder below and memory above: over every mount for the administrator, over home, working folder and the folders
+//! for temporary files for an ordinary user, who needs a user namespace for that, which some systems refuse. Devices, shared
+//! memory (`/dev`) and what the program reaches through the network are not kept.
 
 #[cfg(target_os = "linux")]
 mod layout;
@@ -35,7 +36,7 @@ pub struct KeptFiles {
 pub fn keep_files(command: &mut Command, real: &[&Path]) -> Result<KeptFiles, UserError> {
     imp(command, real).map_err(|error| {
         UserError::new(format!(
-            "the program could change your files, and this system does not allow to keep it from that: {error}"
+            "the program could change your files, and this system refuses what would keep it from that, a mount namespace: {error}"
         ))
         .hint(format!(
             "{ALLOW_WRITES} starts it all the same: what it saves replaces what was there, with values that are zero"
@@ -59,7 +60,7 @@ fn imp(command: &mut Command, real: &[&Path]) -> std::io::Result<KeptFiles> {
         Some(here) => here.canonicalize()?,
         None => std::env::current_dir()?,
     };
-    let view = namespace::View::new(folder.path(), &here, &layout::steps(real)?)?;
+    let view = namespace::View::new(folder.path(), &here, real)?;
     view.try_out()?;
     // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
     unsafe { command.pre_exec(move || Ok(view.enter()?)) };

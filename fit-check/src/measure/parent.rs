@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use estimator::{Tuning, upstream};
+use estimator::upstream;
 
 use super::{Message, Outcome, Task};
 use crate::child_process;

@@ -6,8 +6,8 @@ use estimator::{Bytes, Runtime, Tuning};
 
 use super::parent::Process;
 use super::{
-    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Mode, Opened, Outcome,
-    Task, Training,
+    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Mode, Opened, Outcome, Task,
+    Training,
 };
 use crate::counting_driver::CountingDriver;
 use crate::user_error::UserError;

@@ -1,64 +1,27 @@
-//! Which folders a program sees as they are, and which below an overlay.
+//! Which folders of a program's tree of files are overlays, so that it can write there.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One step of building the tree of files that a program sees, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// An overlay over this folder, below which nothing is mounted.
-    Overlay(PathBuf),
-    /// This folder as it is, with all that is mounted below it.
-    Real(PathBuf),
-    /// A folder of this mode, for the steps below it.
-    Folder(PathBuf, u32),
-    /// This file, which cannot be changed.
-    File(PathBuf),
-    /// A symbolic link, and where it leads.
-    Link(PathBuf, PathBuf),
-}
+/// Folders of the kernel, which hold no files of a user: a program has them as they are.
+pub const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-impl Step {
-    /// What it puts into the tree.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Overlay(path)
-            | Self::Real(path)
-            | Self::Folder(path, _)
-            | Self::File(path)
-            | Self::Link(path, _) => path,
-        }
-    }
-}
-
-/// Folders of the kernel, which hold no files of a user.
-const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
-
-/// The steps to a tree in which only `real` can be changed.
-///
-/// An overlay shows nothing that is mounted below its folder, and an ordinary user may not put one over a folder with such
-/// mounts (`clone_private_mount` in Linux, `fs/namespace.c`). So a folder with mounts below is taken apart.
+/// The mount points of this process.
 ///
 /// # Errors
 ///
-/// The mounts of this process cannot be read.
-pub fn steps(real: &[&Path]) -> io::Result<Vec<Step>> {
-    let mounts = mount_points(&fs::read("/proc/self/mountinfo")?);
-    let mut steps = Vec::new();
-    add(Path::new("/"), &mounts, &mut steps);
-    for folder in real {
-        steps.push(Step::Real(folder.canonicalize()?));
-    }
-    Ok(steps)
+/// The system does not tell them.
+pub fn mount_points() -> io::Result<BTreeSet<PathBuf>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
 /// The mount points in the content of a `mountinfo` (proc(5)).
-fn mount_points(mountinfo: &[u8]) -> BTreeSet<PathBuf> {
+fn parse(mountinfo: &[u8]) -> BTreeSet<PathBuf> {
     let lines = mountinfo.split(|byte| *byte == b'\n');
     let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     points.map(|point| unescaped(point).into()).collect()
@@ -87,45 +50,35 @@ fn unescaped(text: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Adds the steps for `folder`.
-fn add(folder: &Path, mounts: &BTreeSet<PathBuf>, steps: &mut Vec<Step>) {
-    if KERNEL.iter().any(|kernel| folder == Path::new(kernel)) {
-        steps.push(Step::Real(folder.into()));
-        return;
-    }
-    let has_mounts = mounts
-        .iter()
-        .any(|point| point != folder && point.starts_with(folder));
-    let entries = match has_mounts {
-        true => fs::read_dir(folder),
-        false => {
-            steps.push(Step::Overlay(folder.into()));
-            return;
-        }
+/// The overlays for the administrator, who may write everywhere: each mount has its own, the outer ones first.
+pub fn of_administrator(mounts: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let is_kernel = |point: &&PathBuf| KERNEL.iter().any(|folder| point.starts_with(folder));
+    let files = mounts.iter().filter(|point| !is_kernel(point));
+    files.filter(|point| point.is_dir()).cloned().collect()
+}
+
+/// The overlays for a user with this id, who works in `here`: home, working folder and the folders for temporary files, the
+/// outer ones first.
+///
+/// Of these each is as high as the user owns it. In a user namespace an overlay can copy only what belongs to the user, so a
+/// folder of someone else's may be its root, and not below. It also shows nothing that is mounted below its root, which the
+/// system refuses then (`clone_private_mount` in Linux, `fs/namespace.c`).
+pub fn of_user(user: u32, here: &Path) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let temporary = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()];
+    let wanted = home.into_iter().chain(temporary).chain([here.into()]);
+    let folders = wanted.filter_map(|folder| folder.canonicalize().ok());
+    let folders: BTreeSet<PathBuf> = folders.map(|folder| highest_own(user, &folder)).collect();
+    folders.into_iter().collect()
+}
+
+/// The highest folder above `folder`, or itself, up to which all belong to `user`; never the root of all.
+fn highest_own(user: u32, folder: &Path) -> PathBuf {
+    let is_own = |above: &&Path| {
+        above.parent().is_some() && fs::metadata(above).is_ok_and(|found| found.uid() == user)
     };
-    // What the user cannot list is taken as a whole.
-    let (Ok(entries), Ok(metadata)) = (entries, fs::metadata(folder)) else {
-        steps.push(Step::Real(folder.into()));
-        return;
-    };
-    steps.push(Step::Folder(
-        folder.into(),
-        metadata.permissions().mode() & 0o7777,
-    ));
-    for entry in entries.flatten() {
-        let path = entry.path();
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => add(&path, mounts, steps),
-            Ok(kind) if kind.is_symlink() => {
-                if let Ok(target) = fs::read_link(&path) {
-                    steps.push(Step::Link(path, target));
-                }
-            }
-            Ok(_) => steps.push(Step::File(path)),
-            // It is gone meanwhile.
-            Err(_) => {}
-        }
-    }
+    let own = folder.ancestors().take_while(is_own);
+    own.last().unwrap_or(folder).into()
 }
 
 #[cfg(test)]
@@ -138,28 +91,39 @@ mod tests {
         let text =
             b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
                      37 36 0:5 / /mnt2/my\\040data\\134x rw - tmpfs tmpfs rw\n";
-        let points: Vec<_> = mount_points(text).into_iter().collect();
+        let points: Vec<_> = parse(text).into_iter().collect();
         assert_eq!(points, [Path::new("/mnt2"), Path::new("/mnt2/my data\\x")]);
     }
 
     #[test]
-    fn only_a_folder_with_mounts_below_it_is_taken_apart() {
+    fn an_administrators_overlays_are_the_mounts_without_the_kernels() {
+        let mounts = ["/", "/dev/shm", "/proc", "/tmp", "/etc/hostname"];
+        let mounts = mounts.into_iter().map(PathBuf::from).collect();
+        // A file cannot be an overlay.
+        assert_eq!(
+            of_administrator(&mounts),
+            [Path::new("/"), Path::new("/tmp")]
+        );
+    }
+
+    #[test]
+    fn a_users_overlays_are_as_high_as_what_the_user_owns() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        for below in ["data/disk", "data/other", "home"] {
-            fs::create_dir_all(root.join(below)).unwrap();
-        }
-        fs::write(root.join("data/file"), "").unwrap();
-        std::os::unix::fs::symlink("home", root.join("link")).unwrap();
-        let mounts = BTreeSet::from([root.join("data/disk")]);
-        let mut steps = Vec::new();
-        add(root, &mounts, &mut steps);
-        let has = |step: Step| assert!(steps.contains(&step), "{step:?} in {steps:?}");
-        has(Step::Overlay(root.join("data/disk")));
-        has(Step::Overlay(root.join("data/other")));
-        has(Step::File(root.join("data/file")));
-        has(Step::Overlay(root.join("home")));
-        has(Step::Link(root.join("link"), "home".into()));
-        assert_eq!(steps.len(), 7);
+        let above = folder.path().canonicalize().unwrap();
+        let here = above.join("project");
+        fs::create_dir(&here).unwrap();
+        let user = fs::metadata(&here).unwrap().uid();
+        let own = of_user(user, &here);
+        assert!(
+            own.iter().any(|overlay| above.starts_with(overlay)),
+            "{own:?}"
+        );
+        assert!(!own.contains(&here) && !own.contains(&PathBuf::from("/")));
+        // Of another user's folders the working folder is one, whatever is above it.
+        let others = of_user(user + 1, &here);
+        assert!(
+            others.contains(&here) && !others.contains(&above),
+            "{others:?}"
+        );
     }
 }

@@ -2,9 +2,11 @@
 //! their arguments are prepared before, as C strings.
 
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, open};
@@ -12,48 +14,40 @@ use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
-use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, chdir, chroot, fork, getegid, geteuid, mkdir, symlinkat, write};
+use nix::unistd::{ForkResult, chdir, chroot, fork, getegid, geteuid, mkdir, write};
 
-use super::layout::Step;
+use super::layout::{self, KERNEL};
 
 /// A tree of files, as arguments of system calls.
+///
+/// Its base is the real tree, which cannot be written. Above are the overlays, and above them the folders that the program
+/// has as they are.
 #[derive(Debug)]
 pub struct View {
+    /// An empty folder, in which the tree is built.
     scratch: CString,
     layers: CString,
     root: CString,
     /// The working folder of the program.
     folder: CString,
-    calls: Vec<Call>,
+    of_administrator: Vec<Overlay>,
+    of_user: Vec<Overlay>,
+    /// From where, and to where in the tree.
+    real: Vec<(CString, CString)>,
     uid_map: CString,
     gid_map: CString,
 }
 
-/// A [`Step`] with the arguments of its system calls.
+/// An overlay over a folder.
 #[derive(Debug)]
-struct Call {
-    /// Where the tree gets it.
+struct Overlay {
+    from: CString,
     to: CString,
-    action: Action,
-}
-
-/// What a [`Call`] puts into the tree.
-#[derive(Debug)]
-enum Action {
-    Overlay {
-        from: CString,
-        /// The folders of what is written: both, and above both.
-        layers: [CString; 3],
-        options: CString,
-        /// The options in a user namespace.
-        of_user: CString,
-    },
-    Real(CString),
-    Folder(Mode),
-    File(CString),
-    Link(CString),
+    /// The folders of what is written: above both, then the upper layer and what the system needs beside it.
+    layers: [CString; 3],
+    mode: Mode,
+    options: CString,
 }
 
 fn c_string(path: impl AsRef<Path>) -> io::Result<CString> {
@@ -72,19 +66,27 @@ fn escaped(path: &Path) -> Vec<u8> {
 }
 
 impl View {
-    /// The tree of `steps`, built in the empty folder `scratch`, for a program that starts in `folder`.
+    /// The tree for a program that starts in `folder` and can change `real`, built in the empty folder `scratch`.
     ///
     /// # Errors
     ///
-    /// A path has a zero byte.
-    pub fn new(scratch: &Path, folder: &Path, steps: &[Step]) -> io::Result<Self> {
+    /// The system does not tell what is mounted where, or a folder is not there.
+    pub fn new(scratch: &Path, folder: &Path, real: &[&Path]) -> io::Result<Self> {
         let (root, layers) = (scratch.join("root"), scratch.join("layers"));
-        let calls = steps.iter().enumerate().map(|(number, step)| {
-            let path = step.path();
-            Ok(Call {
-                to: c_string(root.join(path.strip_prefix("/").unwrap_or(path)))?,
-                action: Action::new(step, &layers.join(number.to_string()))?,
-            })
+        let mounts = layout::mount_points()?;
+        let user = geteuid().as_raw();
+        let overlays = |folders: Vec<PathBuf>, more: &str| -> io::Result<Vec<Overlay>> {
+            let numbered = folders.iter().enumerate();
+            let overlay = |(number, folder): (usize, &PathBuf)| {
+                Overlay::new(folder, &root, &layers.join(number.to_string()), more)
+            };
+            numbered.map(overlay).collect()
+        };
+        let kernel = KERNEL.iter().map(PathBuf::from);
+        let real = real.iter().map(|folder| folder.canonicalize());
+        let real = kernel.map(Ok).chain(real).map(|folder| {
+            let folder = folder?;
+            Ok((c_string(&folder)?, c_string(within(&root, &folder))?))
         });
         let map = |id: u32| CString::new(format!("{id} {id} 1"));
         Ok(Self {
@@ -92,8 +94,10 @@ impl View {
             layers: c_string(&layers)?,
             root: c_string(&root)?,
             folder: c_string(folder)?,
-            calls: calls.collect::<io::Result<_>>()?,
-            uid_map: map(geteuid().as_raw())?,
+            of_administrator: overlays(layout::of_administrator(&mounts), "")?,
+            of_user: overlays(layout::of_user(user, folder), ",userxattr")?,
+            real: real.collect::<io::Result<_>>()?,
+            uid_map: map(user)?,
             gid_map: map(getegid().as_raw())?,
         })
     }
@@ -131,26 +135,38 @@ impl View {
     ///
     /// The system does not allow it; the process may not go on then.
     pub fn enter(&self) -> nix::Result<()> {
-        let of_user = self.leave_namespaces()?;
-        const NONE: Option<&CStr> = None;
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(NONE, c"/", NONE, private, NONE)?;
+        let is_administrator = self.leave_namespaces()?;
+        mount(
+            NONE,
+            c"/",
+            NONE,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            NONE,
+        )?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let memory = Some(c"tmpfs");
         mount(memory, &*self.scratch, memory, flags, Some(c"mode=0755"))?;
-        if of_user {
-            check_attributes(&self.scratch)?;
-        }
+        let overlays = match is_administrator {
+            true => &self.of_administrator,
+            false => {
+                check_attributes(&self.scratch)?;
+                &self.of_user
+            }
+        };
         mkdir(&*self.layers, Mode::S_IRWXU)?;
-        self.calls.iter().try_for_each(|call| call.make(of_user))?;
+        mkdir(&*self.root, Mode::S_IRWXU)?;
+        bind(c"/", &self.root)?;
+        forbid_writes(&self.root)?;
+        overlays.iter().try_for_each(Overlay::make)?;
+        self.real.iter().try_for_each(|(from, to)| bind(from, to))?;
         chroot(&*self.root)?;
         chdir(&*self.folder)
     }
 
-    /// Enters a new mount namespace, and a new user namespace if that needs one, which is returned.
+    /// Enters a new mount namespace, and a new user namespace if this is no administrator's process. Returns whether it is.
     fn leave_namespaces(&self) -> nix::Result<bool> {
         if unshare(CloneFlags::CLONE_NEWNS).is_ok() {
-            return Ok(false);
+            return Ok(true);
         }
         unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
         for (file, text) in [
@@ -160,106 +176,88 @@ impl View {
         ] {
             write(open(file, OFlag::O_WRONLY, Mode::empty())?, text.to_bytes())?;
         }
-        Ok(true)
+        Ok(false)
     }
 }
 
-impl Action {
-    /// That of `step`; an overlay keeps what is written in the folder `layer`.
-    fn new(step: &Step, layer: &Path) -> io::Result<Self> {
-        Ok(match step {
-            Step::Overlay(folder) => {
-                let (upper, work) = (layer.join("upper"), layer.join("work"));
-                let mut options = Vec::new();
-                for (name, path) in [
-                    ("lowerdir=", folder.as_path()),
-                    (",upperdir=", &upper),
-                    (",workdir=", &work),
-                ] {
-                    options.extend_from_slice(name.as_bytes());
-                    options.extend(escaped(path));
-                }
-                let of_user = [&options[..], b",userxattr"].concat();
-                Self::Overlay {
-                    from: c_string(folder)?,
-                    layers: [c_string(layer)?, c_string(&upper)?, c_string(&work)?],
-                    options: CString::new(options)?,
-                    of_user: CString::new(of_user)?,
-                }
-            }
-            Step::Real(folder) => Self::Real(c_string(folder)?),
-            Step::Folder(_, mode) => Self::Folder(Mode::from_bits_truncate(*mode)),
-            Step::File(file) => Self::File(c_string(file)?),
-            Step::Link(_, target) => Self::Link(c_string(target)?),
+/// `path` in the tree `root`.
+fn within(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+impl Overlay {
+    /// The overlay over `folder` in the tree `root`, with `more` options; what is written goes into the folder `layer`.
+    fn new(folder: &Path, root: &Path, layer: &Path, more: &str) -> io::Result<Self> {
+        let (upper, work) = (layer.join("upper"), layer.join("work"));
+        let mut options = Vec::new();
+        for (name, path) in [
+            ("lowerdir=", folder),
+            (",upperdir=", &upper),
+            (",workdir=", &work),
+        ] {
+            options.extend_from_slice(name.as_bytes());
+            options.extend(escaped(path));
+        }
+        options.extend_from_slice(more.as_bytes());
+        let mode = fs::metadata(folder)?.permissions().mode();
+        Ok(Self {
+            from: c_string(folder)?,
+            to: c_string(within(root, folder))?,
+            layers: [c_string(layer)?, c_string(&upper)?, c_string(&work)?],
+            mode: Mode::from_bits_truncate(mode & 0o7777),
+            options: CString::new(options)?,
+        })
+    }
+
+    fn make(&self) -> nix::Result<()> {
+        for layer in &self.layers {
+            mkdir(&**layer, Mode::S_IRWXU)?;
+        }
+        // The upper folder is the one that the program sees.
+        let [_, upper, _] = &self.layers;
+        fchmodat(AT_FDCWD, &**upper, self.mode, FchmodatFlags::FollowSymlink)?;
+        let (kind, options) = (Some(c"overlay"), Some(&*self.options));
+        mount(kind, &*self.to, kind, MsFlags::empty(), options).or_else(|_| {
+            // Not every file system can be below an overlay.
+            bind(&self.from, &self.to)?;
+            forbid_writes(&self.to)
         })
     }
 }
 
-impl Call {
-    fn make(&self, of_user: bool) -> nix::Result<()> {
-        const NONE: Option<&CStr> = None;
-        let to = &*self.to;
-        match &self.action {
-            Action::Overlay {
-                from,
-                layers,
-                options,
-                of_user: options_of_user,
-            } => {
-                folder(to)?;
-                // The upper folder is the one that the program sees.
-                let mode = Mode::from_bits_truncate(0o755);
-                layers.iter().try_for_each(|layer| mkdir(&**layer, mode))?;
-                let options = if of_user { options_of_user } else { options };
-                let overlay = Some(c"overlay");
-                mount(overlay, to, overlay, MsFlags::empty(), Some(&**options))
-                    // Not every file system can be below an overlay.
-                    .or_else(|_| bind_read_only(from, to))
-            }
-            Action::Real(from) => {
-                folder(to)?;
-                let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
-                mount(Some(&**from), to, NONE, flags, NONE)
-            }
-            Action::Folder(mode) => {
-                folder(to)?;
-                fchmodat(AT_FDCWD, to, *mode, FchmodatFlags::FollowSymlink)
-            }
-            Action::File(from) => {
-                drop(open(to, OFlag::O_CREAT | OFlag::O_WRONLY, Mode::S_IRWXU)?);
-                bind_read_only(from, to)
-            }
-            Action::Link(target) => symlinkat(&**target, AT_FDCWD, to),
-        }
-    }
+const NONE: Option<&CStr> = None;
+
+/// Shows the folder `from` at `to`, with all that is mounted below it.
+fn bind(from: &CStr, to: &CStr) -> nix::Result<()> {
+    mount(
+        Some(from),
+        to,
+        NONE,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        NONE,
+    )
 }
 
-/// Makes the folder `path`, if it is not there.
-fn folder(path: &CStr) -> nix::Result<()> {
-    match mkdir(path, Mode::from_bits_truncate(0o755)) {
-        Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Shows `from` at `to`, where it cannot be changed.
-fn bind_read_only(from: &CStr, to: &CStr) -> nix::Result<()> {
-    const NONE: Option<&CStr> = None;
-    mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE)?;
-    // In a user namespace the flags of the mount below have to stay.
-    let there = statvfs(to)?.flags();
-    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    for (has, keep) in [
-        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
-        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
-    ] {
-        flags.set(keep, there.contains(has));
-    }
-    mount(NONE, to, NONE, flags, NONE)
+/// Makes all that is mounted at `path` and below it read-only (mount_setattr(2), since Linux 5.12).
+fn forbid_writes(path: &CStr) -> nix::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the string ends in a zero, and the size is that of the structure.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    Errno::result(set).map(drop)
 }
 
 /// An overlay in a user namespace keeps what it knows of a folder in attributes of this name. Without them it cannot make a

@@ -173,10 +173,7 @@ pub(super) struct RealSide<'a> {
 impl RealSide<'_> {
     /// Trains the step on the real runtime, whose driver refuses `refusals` although it has room. Also returns
     /// how many allocations the process requested.
-    pub(super) fn measure(
-        &self,
-        refusals: Option<Refusals>,
-    ) -> anyhow::Result<(MeasuredRun, u64)> {
+    pub(super) fn measure(&self, refusals: Option<Refusals>) -> anyhow::Result<(MeasuredRun, u64)> {
         let AcceptedCase { case, job, .. } = self.accepted;
         let setup = &self.setup;
         if let Some(driver) = &setup.counting {
