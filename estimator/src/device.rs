@@ -2,17 +2,14 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
-use cubecl_environment::persistence;
 use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind, Type};
-use cubecl_server::throughput::ThroughputCache;
 use serde::{Deserialize, Serialize};
-
 use simulated_card::upstream;
 
 use crate::card::{CardSpec, DeviceSpec, Runtime};
 use crate::record::Pools;
-use crate::{Bytes, Error, Shaders};
+use crate::{Bytes, Shaders};
 
 /// A real device, as CubeCL's runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,37 +82,6 @@ impl DeviceDescription {
         };
         DeviceSpec::new(card, runtime)
     }
-}
-
-/// Makes CubeCL measure the throughput of `device` and tune its kernels anew in this process, as on its first use on
-/// a machine: forgets what earlier processes measured, which CubeCL keeps if burn has its feature `persistence`.
-///
-/// # Errors
-///
-/// [`Error::KeptMeasurements`]: a damaged database still has some of it. CubeCL itself only logs that.
-pub fn forget_measurements(device: &Device) -> Result<(), Error> {
-    let DispatchDevice::Cube(device) = device.as_dispatch().clone().inner() else {
-        return Ok(());
-    };
-    for kept in kept_measurements() {
-        persistence::open(&kept).purge();
-    }
-    if let Some(kept) = kept_measurements().next() {
-        return Err(Error::KeptMeasurements(persistence::open(&kept).describe()));
-    }
-    // CubeCL reads what is kept once, now, before another process measures the same.
-    let client = device.client();
-    ThroughputCache::get_for_device(client.name(), client.properties());
-    Ok(())
-}
-
-/// The parts of CubeCL's database with what it measured.
-fn kept_measurements() -> impl Iterator<Item = String> {
-    let measured = |kept: &String| {
-        let mut all = upstream::MEASUREMENTS.iter();
-        all.any(|measured| kept.starts_with(measured))
-    };
-    persistence::namespaces().into_iter().filter(measured)
 }
 
 /// Statistics of the pools of `device`, simulated or real; zeros if the device reports none.

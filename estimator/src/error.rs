@@ -41,9 +41,6 @@ pub enum Error {
     /// burn's tuner does not settle on kernels.
     #[error("burn tunes the kernels of this step anew in each run")]
     NeverTuned,
-    /// What CubeCL measured in earlier processes cannot be deleted.
-    #[error("CubeCL still has what it measured before in {0}")]
-    KeptMeasurements(String),
     /// A caller that simulates in a process of its own had no answer from it.
     #[error("the process that simulates the step {0}")]
     Process(String),

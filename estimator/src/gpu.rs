@@ -76,17 +76,27 @@ const COMPUTED: &str = "derived";
 
 /// The usable MiB of a card of `vendor` whose usable memory nobody has reported, and from what they are derived.
 ///
-/// A Mac shares its memory with its GPU, and Metal recommends a limit (`recommendedMaxWorkingSetSize`): 0.74 of 24
-/// GB by the last row of the data, and about 0.75 on larger Macs. A log of an M2 Max has 73,728 of 98,304 MiB
-/// (ggml-org/llama.cpp, issue 3213); the share was not verified for the two Macs in the data.
+/// A Mac shares its memory with its GPU, and Metal recommends a limit (`recommendedMaxWorkingSetSize`): two thirds on Macs
+/// with up to 32 GB (10,922 of 16,384 MiB: ise-uiuc/magicoder, issue 19; 21,845 of 32,768: ollama/ollama, issue 434), three
+/// quarters on larger ones (49,152 of 65,536: ggml-org/llama.cpp, issue 1870; 73,728 of 98,304: its issue 3213).
+///
+/// Of an Intel card with 16,384 MiB torch reports 15,473, which is 5.6 % less (the row of the Arc A770).
 ///
 /// Drivers of other cards keep memory for themselves. The larger of 520 MiB and 1.9 % of the fitted memory promises
 /// too much for none of the 62 listed NVIDIA cards from 2017 on (except the Quadro RTX 5000 with ECC switched on).
 fn derived(vendor: &str, physical_mib: u64) -> (u64, &'static str) {
     match vendor {
+        "Apple" if physical_mib <= 32 << 10 => (
+            physical_mib * 2 / 3,
+            "two thirds of the memory, which Metal recommends on Macs with up to 32 GB",
+        ),
         "Apple" => (
             physical_mib * 3 / 4,
-            "0.75 of the memory, about what Metal recommends on larger Macs (not verified)",
+            "three quarters of the memory, which Metal recommends on larger Macs",
+        ),
+        "Intel" => (
+            physical_mib * 944 / 1000,
+            "fitted memory less what torch lacks on an Arc A770",
         ),
         _ => (
             physical_mib - 520.max(physical_mib * 19 / 1000),

@@ -58,6 +58,7 @@ mod device_search;
 mod error;
 mod estimate;
 mod gpu;
+mod gpu_names;
 mod in_place;
 mod job;
 mod largest_batch;
@@ -82,13 +83,14 @@ pub use card::{
     CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard,
     Simulation, configure_burn, listen_on_devices,
 };
-pub use catalogue::{Overhead, UnknownGpu};
-pub use device::{DeviceDescription, forget_measurements, pools_of};
+pub use catalogue::Overhead;
+pub use device::{DeviceDescription, pools_of};
 pub use device_groups::{group_by_kernels, group_identical};
 pub use device_search::{find_devices, search_devices};
 pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{Estimate, Peak, estimate};
 pub use gpu::{Gpu, Provenance};
+pub use gpu_names::{Instance, Meaning, NamedGpu, UnknownGpu};
 pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{

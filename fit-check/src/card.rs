@@ -4,6 +4,7 @@ use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
 use strum::IntoEnumIterator;
 
 use crate::job_info::GpuName;
+use crate::local_gpu::{AUTO, LocalGpu};
 use crate::user_error::{UserError, either};
 use crate::values;
 
@@ -83,12 +84,60 @@ pub fn cards(
 ///
 /// # Errors
 ///
-/// There is no such card.
+/// There is no such card, or the catalogue does not know the card of this machine.
 pub fn gpu(name: &str) -> Result<&'static Gpu, UserError> {
+    if name == AUTO {
+        let local = LocalGpu::find()?;
+        return local.known().ok_or_else(|| {
+            UserError::new(format!("the catalogue does not have {}", local.name))
+                .hint("`fit-check gpus` lists the cards")
+        });
+    }
     Gpu::find(name).map_err(|error| UserError::from(error).repeatable("--gpu", name))
 }
 
+/// Says on stderr which card each of `names` is, where that is not plain: values of `--gpu`. Names without a card are
+/// left to the command.
+pub fn announce<'a>(names: impl IntoIterator<Item = &'a str>) {
+    for name in names {
+        if let Some(note) = note(name) {
+            anstream::eprintln!("note: {note}");
+        }
+    }
+}
+
+/// Which card `name` is, if it is a machine of a cloud, a name of several cards, or the card of this machine.
+fn note(name: &str) -> Option<String> {
+    if name == AUTO {
+        let local = LocalGpu::find().ok()?;
+        return Some(format!(
+            "the least GPU of this machine is {}, {} usable",
+            local.name, local.usable
+        ));
+    }
+    let named = Gpu::named(name).ok()?;
+    let gpu = &named.gpu.name;
+    if let Some(instance) = named.instance {
+        let provider = &instance.provider;
+        return Some(match instance.gpus {
+            1 => format!("{name} ({provider}) has one {gpu}"),
+            several => format!("{name} ({provider}) has {several} {gpu}, and this is about one"),
+        });
+    }
+    let others = named.others.iter();
+    let others: Vec<_> = others.map(|gpu| format!("--gpu {}", gpu.alias())).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "{name} is several cards, of which {gpu} has the least memory; {} is another",
+            either(&others)
+        )
+    })
+}
+
 fn card(name: &str, runtime: Runtime, tuning: Tuning) -> Result<Card, UserError> {
+    if name == AUTO {
+        return Ok(LocalGpu::find()?.card(runtime, tuning));
+    }
     let gpu = gpu(name)?;
     if !gpu.is_driven_by(runtime) {
         let driven = Runtime::iter().filter(|runtime| gpu.is_driven_by(*runtime));
@@ -128,6 +177,28 @@ mod tests {
         assert_eq!(sized[0].available(), Bytes(10_000_000_000));
         assert_eq!(sized[0].device.runtime, Runtime::Wgpu);
         assert!(cards(&[], None, "cuda").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_not_plain_is_explained() {
+        for (name, said) in [
+            (
+                "RTX 6000",
+                "--gpu rtx6000ada or --gpu rtxpro6000 is another",
+            ),
+            (
+                "p4d.24xlarge",
+                "p4d.24xlarge (AWS) has 8 A100 40GB, and this is about one",
+            ),
+            ("g5.xlarge", "has one A10G"),
+        ] {
+            let note = note(name).unwrap();
+            assert!(note.ends_with(said), "{note}");
+        }
+        assert_eq!(
+            (note("rtx-3090"), note("24GB"), note("rtx-9999")),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod build;
 mod cli;
+mod crates;
 mod lock;
 mod project;
 mod render;
@@ -21,7 +22,7 @@ use self::project::Project;
 pub use self::report::ProgramReport;
 use self::request::ProgramRequest;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::{interrupt, output};
+use crate::{card, interrupt, output};
 
 /// Runs `cargo fit-check` with these arguments.
 ///
@@ -32,6 +33,9 @@ pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
     let Cargo::FitCheck(raw) = cargo;
     output::check(&raw.output)?;
     let output = raw.output.clone();
+    if !output.quiet {
+        card::announce(raw.gpu.iter().map(String::as_str));
+    }
     let request = ProgramRequest::new(*raw)?;
     interrupt::watch(Duration::ZERO)?;
     let project = Project::find(&request)?;

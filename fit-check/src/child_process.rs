@@ -6,6 +6,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// The variable in the environment of a process that this program started for a task.
+const OWN: &str = "FIT_CHECK_TASK";
+
+/// Whether this is a process that this program started for a task.
+pub(crate) fn is_own() -> bool {
+    std::env::var_os(OWN).is_some()
+}
+
 /// The command `fit-check NAME`, which reads a task from stdin and writes messages to stdout.
 ///
 /// # Errors
@@ -15,6 +23,7 @@ pub(crate) fn command(name: &str) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg(name)
+        .env(OWN, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     end_with_parent(&mut command);

@@ -4,9 +4,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::child_process;
 use crate::input_options::TypedSizes;
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
@@ -17,6 +18,30 @@ pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The command line of a user, without the commands of this program's own processes: none of them is suggested.
+pub fn command() -> clap::Command {
+    let all = Cli::command();
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    clap::Command::new("fit-check")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(all.get_about().cloned().unwrap_or_default())
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(shown.cloned())
+}
+
+/// Parses the arguments of this process. If there is no such command line, this prints why and ends the process.
+pub fn parse() -> Cli {
+    if child_process::is_own() {
+        return Cli::parse();
+    }
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// A command and its options.
@@ -272,6 +297,9 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub timeout: String,
+    /// Let the program change your files. Otherwise all that it writes is gone when it ends
+    #[arg(long)]
+    pub allow_writes: bool,
     /// Write a page for a browser: the memory that the program holds, over its calls of the driver
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -463,6 +491,18 @@ mod tests {
     fn is_accepted(command: &str) -> bool {
         let words = ["fit-check"].into_iter().chain(command.split(' '));
         Cli::try_parse_from(words).is_ok()
+    }
+
+    #[test]
+    fn no_command_of_this_programs_own_processes_is_suggested() {
+        for typed in ["max-seq", "measur", "rows"] {
+            let refused = command().try_get_matches_from(["fit-check", typed]);
+            let error = refused.unwrap_err().to_string();
+            assert!(
+                !error.contains("measure") && !error.contains("'row'"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

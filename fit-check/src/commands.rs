@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use model_zoo::Model;
 
+use crate::card;
 use crate::cli::{Cli, Command};
 use crate::exit_status::FITS;
 use crate::measure;
@@ -27,6 +28,7 @@ use crate::resolve::{Batch, ResolvedRequest};
 ///
 /// There is no answer: bad input, or a fault.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    announce_cards(&cli.command);
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
@@ -48,6 +50,26 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Man(raw) => shell::man(&raw)?,
     };
     Ok(ExitCode::from(status))
+}
+
+/// Says on stderr which cards the names of a command line mean, where that is not plain.
+fn announce_cards(command: &Command) {
+    let (cards, list, quiet) = match command {
+        Command::Estimate(raw) => (&raw.job.cards.gpu[..], None, raw.output.quiet),
+        Command::MaxBatch(raw) => (&raw.job.cards.gpu[..], None, raw.output.quiet),
+        Command::Table(raw) => (&raw.cards.gpu[..], raw.gpus.as_deref(), raw.output.quiet),
+        Command::Run(raw) => (&raw.gpu[..], None, raw.output.quiet),
+        Command::Verify(raw) => (raw.gpu.as_slice(), None, raw.output.quiet),
+        Command::Gpus(raw) => (raw.card.as_slice(), None, raw.output.quiet),
+        _ => return,
+    };
+    let listed = list
+        .into_iter()
+        .flat_map(|list| list.split(','))
+        .map(str::trim);
+    if !quiet {
+        card::announce(cards.iter().map(String::as_str).chain(listed));
+    }
 }
 
 /// Like [`run`], for a program that has a model of its own besides those of the zoo. The name of that model

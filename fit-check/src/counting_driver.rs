@@ -18,7 +18,7 @@ use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
 pub use self::journal::{CallPosition, Journal, JournalSpan, Refusal, Usage};
-pub use self::program::{Ended, GRACE, run};
+pub use self::program::{Ended, run};
 pub use self::report::{CardUsage, ProgramMemoryReport};
 use crate::interrupt;
 use crate::user_error::UserError;
@@ -46,7 +46,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// The variable that names the database in which CubeCL keeps what it measured: `cubecl-runtime` 0.11.3,
 /// `src/config/base.rs`.
-pub const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
+const ENVIRONMENT: &str = "CUBECL_ENVIRONMENT";
 
 /// The variable that names the driver's configuration: `config::VARIABLE` of the driver.
 const VARIABLE: &str = "FIT_CHECK_COUNTING_DRIVER";
@@ -136,6 +136,11 @@ impl CountingDriver {
     /// The folder cannot be written.
     pub fn set_conditions(&self, conditions: Conditions) -> std::io::Result<()> {
         std::fs::write(self.path("config"), self.config(conditions))
+    }
+
+    /// The folder of the driver, into which the processes that load it write.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -266,7 +271,7 @@ fn check_libraries_load_from(folder: &Path) -> Result<(), UserError> {
 }
 
 /// Removes the database `name`, if a process has made one where CubeCL keeps databases.
-pub fn remove_environment(name: &str) {
+fn remove_environment(name: &str) {
     let root = CubeClRuntimeConfig::from_current_dir()
         .environment
         .path

@@ -1,6 +1,6 @@
 //! Adds hints to the errors of the libraries.
 
-use estimator::SizeError;
+use estimator::{Meaning, SizeError};
 use model_zoo::Setting;
 
 use crate::input_options::SizeOption;
@@ -117,12 +117,29 @@ impl From<model_zoo::Error> for UserError {
 
 impl From<estimator::UnknownGpu> for UserError {
     fn from(error: estimator::UnknownGpu) -> Self {
-        let hint = match error.nearest[..] {
-            [] => "`fit-check gpus` lists the cards; `--memory SIZE` needs none".to_string(),
-            _ => format!(
-                "did you mean {}? `fit-check gpus` lists all",
-                either(&error.nearest)
+        let hint = match &error.meaning {
+            Meaning::Nearest(names) if names.is_empty() => {
+                "`fit-check gpus` lists the cards; `--memory SIZE` needs none".into()
+            }
+            Meaning::Nearest(names) => {
+                format!("did you mean {}? `fit-check gpus` lists all", either(names))
+            }
+            Meaning::OtherSize(gpu) => format!(
+                "{} ({}) has {} GB; `--memory SIZE` answers for any size",
+                gpu.name,
+                gpu.alias(),
+                gpu.marketed_gb
             ),
+            Meaning::Several(gpu) => {
+                format!("an answer is about one card: {}", gpu.alias())
+            }
+            Meaning::Slice => {
+                "a part of a card (MIG, vGPU): `--memory SIZE` answers for its memory, which nvidia-smi shows".into()
+            }
+            Meaning::Device => "auto is the GPU of this machine".into(),
+            Meaning::SharedMemory => {
+                "its GPU shares the memory of the machine: `--memory SIZE` answers for the part that the job may have".into()
+            }
         };
         Self::new(error.to_string()).hint(hint)
     }
@@ -164,9 +181,6 @@ impl From<estimator::Error> for UserError {
             }
             estimator::Error::NeverTuned => {
                 Self::new(text).hint("add --tuning cold: a run in which kernels are tuned")
-            }
-            estimator::Error::KeptMeasurements(_) => {
-                Self::new(text).hint("remove that database, or name another in cubecl.toml")
             }
             estimator::Error::Panicked(_) => Self::new(text).hint(
                 "this is a fault in fit-check or in burn: please report it with the command that you typed",

@@ -3,12 +3,12 @@
 //!
 //! Each child process is ended by the module that starts it:
 //!
-//! - `counting_driver/program.rs`, a user's program: it is in a process group of its own, which is ended with all that
-//!   the program started.
+//! - `user_program.rs`, a user's program: it is in a process group of its own, which is ended with all that the program
+//!   started.
 //! - `measure/parent.rs`, a process that measures: it is killed when its `Process` is dropped.
 //! - `commands/table/row_process.rs`, a row of a table: it is in a process group of its own, so that a terminal's
 //!   Ctrl-C does not reach it.
-//! - `cargo/build.rs` and `cargo/run.rs`, cargo and the program that it built.
+//! - `cargo/build.rs`, cargo.
 //!
 //! On Linux the system kills each of them when this program ends (`child_process::end_with_parent`), however it ends.
 //! That is all that ends a row.

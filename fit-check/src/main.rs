@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use fit_check::cli::Cli;
 use fit_check::commands::run;
+use fit_check::{cli, completion};
 
 /// A simulated step allocates and frees small pieces of processor memory all the time: of the processor time of an
 /// estimate, this allocator saves a tenth beside glibc's.
@@ -12,5 +11,6 @@ use fit_check::commands::run;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    fit_check::program::main(|| run(Cli::parse()))
+    completion::answer();
+    fit_check::program::main(|| run(cli::parse()))
 }

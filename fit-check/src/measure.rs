@@ -6,7 +6,6 @@
 
 mod ballast;
 mod child;
-mod cold_database;
 mod devices;
 mod driver;
 mod observer;
@@ -40,18 +39,9 @@ enum Task {
     Probe(DeviceName),
     /// Train on a device.
     Train(DeviceName, Box<Training>),
-    /// Only tune the kernels of a training, and keep what was tuned for the next process.
-    Tune(DeviceName, Box<Training>),
-    /// Train with kernels that an earlier process tuned.
-    TrainTuned(DeviceName, Box<Training>),
     /// Hold memory of a device, so that only so much of it is free.
     Hold(DeviceName, Bytes),
 }
-
-/// Whether a warm step on the counting driver is tuned in a process of its own, as on a machine that has tuned it
-/// before. That needs CubeCL to keep what it tuned; otherwise one process tunes and then trains, and what burn still
-/// holds of the first run is on the card in the second.
-const TUNES_APART: bool = cfg!(all(feature = "autotune", feature = "persistence"));
 
 /// A training job, and how it is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]

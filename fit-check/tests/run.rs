@@ -83,6 +83,54 @@ fn a_card_that_is_one_byte_too_small_does_not_fit() {
     assert_eq!((status, &good["cards"][0]["made_good"]), (0, &1.into()));
 }
 
+/// A program that was refused memory and asks for less, or for none, has not fitted.
+#[test]
+fn memory_that_is_refused_and_not_asked_for_again_is_no_fit() {
+    for calls in [
+        "allocate 512 allocate 900 free",
+        "allocate 512 allocate 900 allocate 100",
+    ] {
+        let (answer, status) = answer("--memory 1GiB", calls);
+        assert_eq!(
+            (status, &answer["cards"][0]["fits"]),
+            (2, &Value::Null),
+            "{calls}"
+        );
+        assert_eq!(answer["cards"][0]["given_up"], 1, "{calls}");
+    }
+}
+
+/// What a program writes is gone when it ends, and it finds what it wrote, as the command after it does.
+#[test]
+fn the_files_of_the_user_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("weights");
+    let script = format!(
+        "echo zeros > weights; cat weights; {} allocate 1",
+        calls().display()
+    );
+    for (options, kept) in [("", true), ("--allow-writes", false)] {
+        std::fs::write(&weights, "trained\n").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+            .args(["run", "--memory", "1GiB"])
+            .args(options.split_whitespace())
+            .args(["--", "sh", "-c", &script])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        if kept && output.status.code() == Some(2) {
+            // A system without namespaces: the program was not started.
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(error.contains("hint: --allow-writes"), "{error}");
+        } else {
+            assert!(text.starts_with("zeros\n"), "{text}");
+        }
+        let left = std::fs::read_to_string(&weights).unwrap();
+        assert_eq!(left == "trained\n", kept, "{left}");
+    }
+}
+
 /// A card of the catalogue keeps memory for the process: at least 3,897 MiB of a GTX 1650 are usable, and the
 /// process takes 6 MiB of that for each of its 14 multiprocessors (`gpus.csv`, `Overhead::of`).
 #[test]

@@ -72,9 +72,10 @@ fn the_gate_of_the_workflow_passes_and_keeps_a_picture() {
     let [workflow] = blocks("yaml")[..] else {
         panic!("one workflow");
     };
-    // It installs the program from the repository that the manifest names.
-    let source = concat!("--git ", env!("CARGO_PKG_REPOSITORY"), " ");
-    assert!(workflow.contains(source), "{workflow}");
+    // It names no address on a code host, which may be another's.
+    let source = workflow.split("--git ").nth(1).unwrap();
+    assert!(source.starts_with("$FIT_CHECK_SOURCE "), "{workflow}");
+    assert!(!workflow.contains("github.com") && env!("CARGO_PKG_REPOSITORY").is_empty());
     let step = workflow
         .lines()
         .find_map(|line| line.trim().strip_prefix("- run: "))
@@ -97,23 +98,70 @@ fn completions_and_manual_pages_are_written_as_described() {
     assert!(main.contains(".TH fit-check 1") && main.contains("max\\-batch"));
     let estimate = std::fs::read_to_string(at("fit-check-estimate.1")).unwrap();
     assert!(estimate.contains("\\-\\-html"));
-    // The shell itself asks the script for completions.
-    let asked = sh(
-        "exec bash -c '. ~/.local/share/bash-completion/completions/fit-check
-             COMP_WORDS=(fit-check max) COMP_CWORD=1
-             completes=$(complete -p fit-check | sed \"s/.* -F //; s/ .*//\")
-             $completes fit-check max fit-check && echo \"${COMPREPLY[@]}\"'",
-        folder.path(),
-    );
-    let found = String::from_utf8(asked.stdout).unwrap();
-    let has_bash = sh("command -v bash", folder.path()).status.success();
+}
+
+/// What the shell offers after `typed`: the shell runs the script of `fit-check completions`.
+fn offered(shell: &str, typed: &str) -> Option<Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let is_there = sh(&format!("command -v {shell}"), folder.path())
+        .status
+        .success();
     let needed = std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_some();
-    assert!(has_bash || !needed, "there is no bash");
-    assert!(!has_bash || found.contains("max-batch"), "{found}");
-    let all = sh("fit-check completions fish", folder.path()).stdout;
-    let all = String::from_utf8(all).unwrap();
-    assert!(
-        all.contains("\"verify\"") && !all.contains("\"measure\""),
-        "{all}"
-    );
+    assert!(is_there || !needed, "there is no {shell}");
+    let words = typed.split(' ').count();
+    let script = match shell {
+        "fish" => format!("fish -c 'fit-check completions fish | source; complete -C \"{typed}\"'"),
+        _ => format!(
+            "exec bash -c '. <(fit-check completions bash)
+             COMP_WORDS=({}) COMP_CWORD={} COMP_TYPE=9
+             completes=$(complete -p fit-check | sed \"s/.* -F //; s/ .*//\")
+             $completes fit-check \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"
+             printf \"%s\\n\" \"${{COMPREPLY[@]}}\"'",
+            typed.replace("  ", " ").trim_end().to_string()
+                + if typed.ends_with(' ') { " \"\"" } else { "" },
+            words - 1
+        ),
+    };
+    let output = sh(&script, folder.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let first = |line: &str| {
+        line.split(['\t', ' '])
+            .next()
+            .unwrap_or_default()
+            .to_string()
+    };
+    is_there.then(|| text.lines().map(first).collect())
+}
+
+#[test]
+fn shells_offer_commands_and_values() {
+    for shell in ["bash", "fish"] {
+        for (typed, offers, never) in [
+            ("fit-check m", "max-batch", "measure"),
+            (
+                "fit-check estimate resnet-50 --format ",
+                "json",
+                "Cargo.toml",
+            ),
+            ("fit-check estimate resnet-50 --precision ", "mixed", "fp8"),
+            (
+                "fit-check estimate resnet-50 --gpu rtx-30",
+                "rtx-3090",
+                "rtx-4090",
+            ),
+            (
+                "fit-check estimate resnet-50 --gpu g5",
+                "g5.xlarge",
+                "g6.xlarge",
+            ),
+            ("fit-check estimate resn", "resnet-50", "vgg-16"),
+            ("fit-check completions ", "zsh", "csh"),
+        ] {
+            let Some(offered) = offered(shell, typed) else {
+                continue;
+            };
+            let has = |word: &str| offered.iter().any(|offer| offer == word);
+            assert!(has(offers) && !has(never), "{shell}: {typed}: {offered:?}");
+        }
+    }
 }

@@ -4,8 +4,7 @@
 //! `tests/tests/upstream.rs` has a test of each detail in this file, except for these:
 //!
 //! - [`compute_capability`]: the test below is of the form of the text alone.
-//! - [`THROUGHPUT_KERNELS`], [`MEASUREMENTS`] and the text in [`unavailable_feature`]: no test names them.
-//!   [`MEASUREMENTS`] only matters to builds with burn's feature `persistence`.
+//! - [`THROUGHPUT_KERNELS`] and the text in [`unavailable_feature`]: no test names them.
 //!
 //! More such details stand where they are needed, and have no test there:
 //!
@@ -52,10 +51,6 @@ pub fn tuner_choice(line: &str) -> Option<(&str, &str)> {
 
 /// The path of the kernels with which CubeCL measures the throughput of a device: `cubecl-std` 0.11.3.
 pub const THROUGHPUT_KERNELS: &str = "cubecl_std::throughput::";
-
-/// The begin of the names under which CubeCL keeps what it measured between processes: the throughput of devices and
-/// the choices of its tuner (`cubecl-runtime` 0.11.3, `src/throughput/cache.rs` and `src/tune/tune_cache.rs`).
-pub const MEASUREMENTS: [&str; 2] = ["throughput/", "autotune/"];
 
 /// Whether a panic in the source file `file` is that of a throughput probe whose launches take no time, since
 /// nothing runs or the card has no memory for their output: the number of repetitions no longer fits into 32

@@ -1,5 +1,6 @@
 //! Builds a user's program with a simulated card in place of burn's ROCm runtime.
 
+use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,8 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use cargo_metadata::Message;
 
+use super::crates::{Crate, crates, to_compile};
 use super::lock::KeptLock;
-use super::project::{Project, cargo, shim};
+use super::project::{Project, cargo, check_versions, shim};
 use super::request::ProgramRequest;
 use crate::child_process;
 use crate::interrupt;
@@ -23,6 +25,9 @@ use crate::user_error::UserError;
 pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<PathBuf> {
     let mut command = cargo_build(project, request)?;
     let lock = KeptLock::new(&project.lock, &project.target_folder)?;
+    let crates = crates(cargo_tree(project, request)?)?;
+    check_versions(&crates)?;
+    announce(project, request, &crates);
     let mut child = command.spawn().context("cargo cannot be started")?;
     let messages = child.stdout.take().map(BufReader::new);
     let mut executable = None;
@@ -57,22 +62,61 @@ pub fn build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Path
 ///
 /// The shim is missing.
 fn cargo_build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Command> {
+    let mut command = cargo_for("build", project, request)?;
+    command
+        .args(["--message-format", "json-render-diagnostics"])
+        .args([project.target_option(), &project.target.name])
+        .arg("--target-dir")
+        .arg(&project.target_folder)
+        .stdout(Stdio::piped());
+    let switches = [
+        (request.build.release, "--release"),
+        (request.quiet, "--quiet"),
+    ];
+    for (_, switch) in switches.iter().filter(|(on, _)| *on) {
+        command.arg(switch);
+    }
+    Ok(command)
+}
+
+/// The command with which cargo shows the crates that [`cargo_build`] builds.
+///
+/// # Errors
+///
+/// The shim is missing.
+fn cargo_tree(project: &Project, request: &ProgramRequest) -> anyhow::Result<Command> {
+    let mut command = cargo_for("tree", project, request)?;
+    // An example may use what tests use.
+    let edges = match project.target.is_example() {
+        true => "normal,build,dev",
+        false => "normal,build",
+    };
+    command.args(["--edges", edges]);
+    Ok(command)
+}
+
+/// The `subcommand` of cargo about the program of `project` with a simulated card.
+///
+/// # Errors
+///
+/// The shim is missing.
+fn cargo_for(
+    subcommand: &str,
+    project: &Project,
+    request: &ProgramRequest,
+) -> anyhow::Result<Command> {
     let options = &request.build;
     let mut command = cargo();
     child_process::end_with_parent(&mut command);
     command
-        .args(["build", "--message-format", "json-render-diagnostics"])
+        .arg(subcommand)
         .args(["--package", &project.package])
-        .args([project.target_option(), &project.target.name])
         .arg("--config")
         // A string in JSON is a string in TOML too.
         .arg(format!(
             "patch.crates-io.cubecl-hip.path={}",
             serde_json::to_string(&shim()?)?
-        ))
-        .arg("--target-dir")
-        .arg(&project.target_folder)
-        .stdout(Stdio::piped());
+        ));
     if let Some(path) = &request.target.manifest_path {
         command.arg("--manifest-path").arg(path);
     }
@@ -81,12 +125,27 @@ fn cargo_build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Co
     }
     let switches = [
         (options.no_default_features, "--no-default-features"),
-        (options.release, "--release"),
         (options.offline, "--offline"),
-        (request.quiet, "--quiet"),
     ];
     for (_, switch) in switches.iter().filter(|(on, _)| *on) {
         command.arg(switch);
     }
     Ok(command)
+}
+
+/// Says how much cargo is going to compile, before it takes minutes.
+fn announce(project: &Project, request: &ProgramRequest, crates: &BTreeSet<Crate>) {
+    let profile = if request.build.release {
+        "release"
+    } else {
+        "debug"
+    };
+    let new = to_compile(crates, &project.target_folder.join(profile));
+    if new > 0 && !request.quiet {
+        anstream::eprintln!(
+            "note: {new} of {} crates are to be compiled with a simulated card, into {}; the next time only what changes is",
+            crates.len(),
+            project.target_folder.display()
+        );
+    }
 }

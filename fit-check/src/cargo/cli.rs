@@ -69,6 +69,9 @@ pub struct CargoOptions {
         allow_hyphen_values = true
     )]
     pub timeout: String,
+    /// Let the program change your files. Otherwise all that it writes is gone when it ends
+    #[arg(long)]
+    pub allow_writes: bool,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,

@@ -1,5 +1,6 @@
 //! The user's program, as its manifest describes it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,6 +8,7 @@ use anyhow::Context;
 use cargo_lock::{Lockfile, Version};
 use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
+use super::crates::Crate;
 use super::request::{BuildOptions, ProgramRequest, TargetRequest};
 use crate::job_info::Burn;
 use crate::user_error::{UserError, either};
@@ -51,7 +53,7 @@ impl Project {
             .into_std_path_buf();
         if lock.is_file() {
             let locked = Lockfile::load(&lock).with_context(|| lock.display().to_string())?;
-            check_versions(&locked)?;
+            check_versions(&locked_crates(locked))?;
         }
         Ok(Self {
             features: burn_features(package, &request.build)?,
@@ -183,19 +185,50 @@ fn burn_features(package: &Package, build: &BuildOptions) -> Result<Vec<String>,
             )),
         };
     };
+    if !burn.req.matches(&simulated(Burn::VERSION)) {
+        let error = format!(
+            "package `{}` asks for burn {}, and this fit-check simulates {}",
+            package.name,
+            burn.req,
+            Burn::VERSION
+        );
+        return Err(UserError::new(error).hint(in_manifest("burn", Burn::VERSION)));
+    }
     let burn = burn.rename.as_ref().unwrap_or(&burn.name);
     Ok(["rocm", "std"]
         .map(|feature| format!("{burn}/{feature}"))
         .into())
 }
 
-/// Checks that the versions in `lock` are the simulated ones.
-fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
-    for (name, simulated) in SIMULATED {
-        let simulated = Version::parse(simulated).expect("cargo wrote it");
-        let packages = lock.packages.iter();
-        let locked = packages.filter(|package| package.name.as_str() == name);
-        let locked: Vec<_> = locked.map(|package| &package.version).collect();
+/// The crates of a lock file.
+fn locked_crates(lock: Lockfile) -> BTreeSet<Crate> {
+    let packages = lock.packages.into_iter();
+    let crates = packages.map(|package| Crate {
+        name: package.name.to_string(),
+        version: package.version,
+    });
+    crates.collect()
+}
+
+fn simulated(version: &str) -> Version {
+    Version::parse(version).expect("cargo wrote it")
+}
+
+/// The hint to set the version of a dependency.
+fn in_manifest(name: &str, version: &str) -> String {
+    format!("set the version of {name} to {version} in Cargo.toml")
+}
+
+/// Checks that the versions of `crates` are the simulated ones.
+///
+/// # Errors
+///
+/// Another version of burn or of CubeCL is among them, and not the simulated one.
+pub fn check_versions(crates: &BTreeSet<Crate>) -> Result<(), UserError> {
+    for (name, version) in SIMULATED {
+        let simulated = simulated(version);
+        let locked = crates.iter().filter(|known| known.name == name);
+        let locked: Vec<_> = locked.map(|known| &known.version).collect();
         if !locked.is_empty() && !locked.contains(&&simulated) {
             // Before version 1, a requirement in a manifest allows no other minor version.
             let series = |version: &Version| (version.major, version.minor);
@@ -203,12 +236,12 @@ fn check_versions(lock: &Lockfile) -> Result<(), UserError> {
                 .iter()
                 .any(|version| series(version) == series(&simulated));
             return Err(UserError::new(format!(
-                "the program is locked to {name} {}, and this fit-check simulates {simulated}",
+                "the program uses {name} {}, and this fit-check simulates {simulated}",
                 either(&locked)
             ))
             .hint(match updates {
                 true => format!("cargo update {name} --precise {simulated}"),
-                false => format!("set the version of {name} to {simulated} in Cargo.toml"),
+                false => in_manifest(name, version),
             }));
         }
     }
@@ -240,7 +273,7 @@ mod tests {
     fn other_versions_are_refused_with_what_to_type() {
         let lock = |version: &str| {
             let text = format!("[[package]]\nname = \"burn\"\nversion = \"{version}\"\n");
-            text.parse::<Lockfile>().unwrap()
+            locked_crates(text.parse().unwrap())
         };
         assert!(check_versions(&lock("0.22.1")).is_ok());
         for (version, hint) in [

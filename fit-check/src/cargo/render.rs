@@ -15,12 +15,15 @@ impl ProgramReport {
         let peak = &self.peak;
         let kernel = peak.kernel.as_ref();
         let at = kernel.map_or(String::new(), |kernel| format!(": kernel {kernel}"));
-        let mut figures = vec![
-            Figure::new(
-                "required",
-                peak.required_bytes,
-                "the least memory with which these calls complete",
+        let required = match &self.too_large {
+            None => "the least memory with which these calls complete".to_string(),
+            Some(buffer) => format!(
+                "and no memory is enough: one buffer has {}, and on {} at most {}",
+                buffer.bytes, self.runtime, buffer.largest_bytes
             ),
+        };
+        let mut figures = vec![
+            Figure::new("required", peak.required_bytes, required),
             Figure::new(
                 "reserved",
                 peak.reserved_bytes,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use estimator::analysis::{Lifetime, Lifetimes, Timeline};
-use estimator::record::{Event, Recording};
+use estimator::record::{Event, Recording, Refusal};
 use estimator::{
     Bytes, DeviceSpec, RunReport, Runtime, Simulated, StopReason, kernel_name, replay,
 };
@@ -34,6 +34,9 @@ pub struct ProgramReport {
     pub steps: Option<Steps>,
     /// Whether burn's tuner tried kernels during the run.
     pub tuned: bool,
+    /// A buffer with which the program runs on no card, however much memory that has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub too_large: Option<TooLarge>,
     /// The memory that the program takes.
     pub peak: Peak,
     /// Buffers in use at the peak, by size and by the kernel that first wrote them; the most bytes first.
@@ -80,6 +83,28 @@ pub struct HeldBuffers {
     pub written_by: Option<String>,
 }
 
+/// A buffer that is larger than any that a shader can bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(rename = "TooLargeBuffer")]
+pub struct TooLarge {
+    /// Its size.
+    pub bytes: Bytes,
+    /// The largest that a shader can bind.
+    pub largest_bytes: Bytes,
+}
+
+impl TooLarge {
+    /// The largest buffer of `recording`, if `device`, whose memory has no limit, does not have such a one.
+    fn find(device: &DeviceSpec, recording: &Recording) -> Option<Self> {
+        let bytes = recording.buffers.iter().map(|buffer| buffer.bytes).max()?;
+        let largest_bytes = device.largest_page();
+        (bytes > largest_bytes).then_some(Self {
+            bytes,
+            largest_bytes,
+        })
+    }
+}
+
 impl ProgramReport {
     /// The report on the program `name`, from its `run_report` on a card like `device`.
     pub fn new(name: &str, device: &DeviceSpec, cards: &[Card], run_report: RunReport) -> Self {
@@ -111,6 +136,7 @@ impl ProgramReport {
             launches: launches(&recording.events),
             steps,
             tuned: run_report.tuned,
+            too_large: TooLarge::find(device, &recording),
             peak: Peak {
                 live_bytes: timeline.most(),
                 reserved_bytes: reserved,
@@ -126,9 +152,9 @@ impl ProgramReport {
         }
     }
 
-    /// Whether the program fits on every named card.
+    /// Whether the program fits on every named card, and on some card at all.
     pub fn fits(&self) -> bool {
-        self.cards.iter().all(|verdict| verdict.fits)
+        self.too_large.is_none() && self.cards.iter().all(|verdict| verdict.fits)
     }
 }
 
@@ -146,8 +172,12 @@ fn verdict(card: &Card, recording: &Recording, required: Bytes) -> Verdict {
         let bytes = recording.buffer(failure.buffer).bytes;
         let writer = writer(recording, Lifetimes::of(recording).get(failure.buffer));
         let writer = writer.map(|kernel| format!(" for kernel {kernel}"));
+        let limit = match failure.refusal {
+            Refusal::TooLarge { largest } => format!(": one buffer has at most {largest} there"),
+            _ => String::new(),
+        };
         format!(
-            "an allocation of {bytes}{} does not fit",
+            "an allocation of {bytes}{} does not fit{limit}",
             writer.unwrap_or_default()
         )
     });
@@ -195,6 +225,29 @@ mod tests {
     use estimator::record::KernelId;
 
     use super::*;
+
+    /// `wgpu` lets a shader bind 2^31 - 1 bytes, in whole words (`CardSpec::LARGEST_BINDING`); CUDA has no such limit.
+    #[test]
+    fn a_buffer_that_no_shader_binds_is_named_with_the_limit() {
+        let mut recording = Recording::default();
+        let buffer = recording.add_buffer(Bytes::gib(4), false);
+        recording.events.push(Event::Allocate(buffer));
+        let found = |runtime| TooLarge::find(&DeviceSpec::unlimited(runtime), &recording);
+        let limit = TooLarge {
+            bytes: Bytes::gib(4),
+            largest_bytes: Bytes(2_147_483_644),
+        };
+        assert_eq!(found(Runtime::Wgpu), Some(limit));
+        assert_eq!(found(Runtime::Cuda), None);
+        let device = DeviceSpec::unlimited(Runtime::Wgpu).with_memory(Bytes::gib(400), Bytes::ZERO);
+        let card = Card { gpu: None, device };
+        let verdict = verdict(&card, &recording, Bytes::gib(4));
+        let reason = verdict.reason.unwrap();
+        assert!(
+            !verdict.fits && reason.ends_with("at most 2.00 GiB there"),
+            "{reason}"
+        );
+    }
 
     #[test]
     fn what_is_held_is_counted_by_size_and_writer() {

@@ -29,6 +29,8 @@ pub struct ProgramRequest {
     pub steps: usize,
     /// How long the program may take to its first use of the card, and then run on it if no equal steps are found.
     pub timeout: Duration,
+    /// Whether the program may change the user's files.
+    pub allow_writes: bool,
     /// Whether to show only the answer.
     pub quiet: bool,
 }
@@ -91,6 +93,7 @@ impl ProgramRequest {
             cards,
             steps: values::count("--steps", &raw.steps)?,
             timeout: values::seconds("--timeout", &raw.timeout)?,
+            allow_writes: raw.allow_writes,
             quiet: raw.output.quiet,
         })
     }

@@ -1,17 +1,16 @@
 //! Runs a program on the card that its environment describes.
 
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use estimator::{RunConfig, RunReport, StopReason};
-use wait_timeout::ChildExt;
 
 use super::request::ProgramRequest;
-use crate::child_process;
 use crate::interrupt;
 use crate::user_error::UserError;
+use crate::user_program::{Sink, UserProgram, Writes};
 
 /// How long a program may take to write its report.
 const GRACE: Duration = Duration::from_secs(60);
@@ -45,8 +44,9 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
         run_report: folder.path().join("run-report"),
     };
     let stderr = folder.path().join("stderr");
-    let mut child = start(program, request, &run_config, &stderr)?;
-    let status = wait(&mut child, timeout, &run_config.run_report)?;
+    let mut program = start(program, request, &run_config, folder.path(), &stderr)?;
+    let status = wait(&mut program, timeout, &run_config.run_report)?;
+    drop(program);
     if interrupt::requested() {
         return Err(UserError::new("interrupted").into());
     }
@@ -77,60 +77,68 @@ pub fn run(program: &Path, request: &ProgramRequest) -> anyhow::Result<RunReport
     Err(error.into())
 }
 
-/// Starts `program` on the card of `run_config`. If `request` is quiet, what it prints goes to the file `stderr`.
+/// Starts `program` on the card of `run_config`, which writes into `folder`. If `request` is quiet, what the program prints
+/// goes to the file `stderr`.
 fn start(
     program: &Path,
     request: &ProgramRequest,
     run_config: &RunConfig,
+    folder: &Path,
     stderr: &Path,
-) -> anyhow::Result<Child> {
-    let output = || -> anyhow::Result<Stdio> {
+) -> anyhow::Result<UserProgram> {
+    let output = || -> anyhow::Result<Sink> {
         Ok(match request.quiet {
             // Shown only if the program fails.
-            true => Stdio::from(
+            true => Sink::File(
                 std::fs::OpenOptions::new()
                     .create(true)
                     .append(true)
                     .open(stderr)?,
             ),
             // stdout is for the answer.
-            false => Stdio::from(std::io::stderr()),
+            false => Sink::Stderr,
         })
     };
     let mut command = Command::new(program);
-    child_process::end_with_parent(&mut command);
     command
         .args(&request.args)
         .env(RunConfig::VARIABLE, run_config.to_text())
-        .env(BURN_DEVICE.0, BURN_DEVICE.1)
-        .stdout(output()?)
-        .stderr(output()?)
-        .spawn()
-        .with_context(|| format!("{} cannot be started", program.display()))
+        .env(BURN_DEVICE.0, BURN_DEVICE.1);
+    let report = [folder];
+    let writes = match request.allow_writes {
+        true => Writes::Allowed,
+        false => Writes::Only(&report),
+    };
+    Ok(UserProgram::start(command, writes, output()?, output()?)?)
 }
 
-/// The exit status; none if the program had to be killed. It may take `timeout` to use the card, which makes the file
-/// `report`, and then `timeout` and [`GRACE`] to end.
-fn wait(child: &mut Child, timeout: Duration, report: &Path) -> anyhow::Result<Option<ExitStatus>> {
-    let started = Instant::now();
-    let mut status = None;
-    while status.is_none() && !report.exists() && started.elapsed() < timeout {
-        status = child.wait_timeout(POLL_INTERVAL)?;
+/// The exit status; none if the program does not end in time, or a signal asked this one to end. It may take `timeout` to
+/// use the card, which makes the file `report`, and then `timeout` and [`GRACE`] to end.
+fn wait(
+    program: &mut UserProgram,
+    timeout: Duration,
+    report: &Path,
+) -> std::io::Result<Option<ExitStatus>> {
+    let mut until = Instant::now() + timeout;
+    let mut used = false;
+    loop {
+        if let Some(status) = program.wait(POLL_INTERVAL)? {
+            return Ok(Some(status));
+        }
+        if !used && report.exists() {
+            used = true;
+            until = Instant::now() + timeout + GRACE;
+        }
+        if interrupt::requested() || Instant::now() >= until {
+            return Ok(None);
+        }
     }
-    if status.is_none() && report.exists() {
-        status = child.wait_timeout(timeout + GRACE)?;
-    }
-    if status.is_none() {
-        child.kill()?;
-        child.wait()?;
-    }
-    Ok(status)
 }
 
 fn failed(status: ExitStatus) -> UserError {
     UserError::new(format!("the program failed: {status}")).hint(
         "what it said is above. Every value that it reads from a simulated card is zero; \
-         its files and its working folder are its own",
+         what it writes is gone when it ends, unless --allow-writes lets it change your files",
     )
 }
 
@@ -177,8 +185,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let report = folder.path().join("run-report");
         let ends = || {
-            let mut child = Command::new("sleep").arg("0.2").spawn().unwrap();
-            let status = wait(&mut child, Duration::ZERO, &report).unwrap();
+            let mut command = Command::new("sleep");
+            command.arg("0.2");
+            let mut program =
+                UserProgram::start(command, Writes::Allowed, Sink::Stderr, Sink::Stderr).unwrap();
+            let status = wait(&mut program, Duration::ZERO, &report).unwrap();
             status.is_some_and(|status| status.success())
         };
         assert!(!ends());

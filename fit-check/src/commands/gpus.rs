@@ -20,7 +20,7 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
         return fits(raw, model);
     }
     let cards: Vec<GpuReport> = match &raw.card {
-        Some(name) => vec![GpuReport::from(Gpu::find(name)?)],
+        Some(name) => vec![GpuReport::from(resolve::gpu(name)?)],
         None => Gpu::all().iter().map(GpuReport::from).collect(),
     };
     output::check(&raw.output)?;

@@ -1,7 +1,7 @@
 //! Runs a program through CUDA's own runtime on cards that do not exist.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Command;
 
 use estimator::{Runtime, Tuning};
 
@@ -11,9 +11,11 @@ use crate::counting_driver::{
 };
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::{GpuName, SCHEMA};
+use crate::local_gpu::AUTO;
 use crate::output::file::{self, File};
 use crate::resolve::{self, Card};
 use crate::user_error::UserError;
+use crate::user_program::{GRACE, Sink};
 use crate::values;
 use crate::{interrupt, output};
 
@@ -36,13 +38,14 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         .split_first()
         .ok_or_else(|| UserError::new("run needs a program"))?;
     let specs: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
-    interrupt::watch(counting_driver::GRACE)?;
+    interrupt::watch(GRACE)?;
     let driver = CountingDriver::new(&specs, Conditions::default())?;
-    let program = Path::new(program);
+    let mut command = Command::new(program);
+    command.args(arguments);
     let ended = counting_driver::run(
         &driver,
-        program,
-        arguments,
+        command,
+        raw.allow_writes,
         program_stdout(&raw.output),
         timeout,
     )?;
@@ -55,7 +58,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     });
     let report = ProgramMemoryReport {
         schema: SCHEMA,
-        program: program.display().to_string(),
+        program: Path::new(program).display().to_string(),
         ended,
         cards: used.collect(),
     };
@@ -79,16 +82,16 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
 }
 
 /// Where the program's stdout goes. Its text would be in the middle of an answer for another program.
-fn program_stdout(output: &cli::Output) -> Stdio {
+fn program_stdout(output: &cli::Output) -> Sink {
     match output.output.is_none() && output.format != cli::Format::Table {
-        true => Stdio::from(std::io::stderr()),
-        false => Stdio::inherit(),
+        true => Sink::Stderr,
+        false => Sink::Stdout,
     }
 }
 
 /// The named cards, in the order of their indices.
 fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
-    for name in &raw.gpu {
+    for name in raw.gpu.iter().filter(|name| *name != AUTO) {
         let gpu = resolve::gpu(name)?;
         if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
@@ -117,6 +120,11 @@ fn unused(report: &ProgramMemoryReport) -> UserError {
 }
 
 fn stopped(report: &ProgramMemoryReport) -> UserError {
+    if report.ended == Ended::Exited(0) && report.cards.iter().any(|usage| usage.given_up > 0) {
+        return UserError::new("the card refused memory for which the program did not ask again").hint(
+            "a program that goes on without what it asked for does not fit; burn and PyTorch ask once more",
+        );
+    }
     if report.ended == Ended::Exited(0) {
         return UserError::new("the card is too small for all processes of the program together").hint(
             "a signal ended one of them, and the memory of such a process counts until the end: if it had ended before others began, the program may fit",

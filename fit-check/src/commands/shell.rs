@@ -1,24 +1,23 @@
 //! Completion scripts for shells, and manual pages.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
-use crate::cli::{self, Cli};
+use crate::cli;
+use crate::completion;
 use crate::exit_status::FITS;
 use crate::output;
 use crate::user_error::UserError;
 
 /// Prints the completion script of a shell.
 pub fn completions(raw: &cli::Completions) -> anyhow::Result<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(raw.shell, &mut program(), "fit-check", &mut script);
-    output::print(&String::from_utf8(script)?)?;
+    output::print(&completion::script(&raw.shell.to_string())?)?;
     Ok(FITS)
 }
 
 /// Prints the manual page of the program or of one of its commands.
 pub fn man(raw: &cli::Man) -> anyhow::Result<u8> {
-    let mut program = program();
+    let mut program = cli::command();
     program.build();
     let page = match &raw.command {
         None => program,
@@ -31,16 +30,6 @@ pub fn man(raw: &cli::Man) -> anyhow::Result<u8> {
     Man::new(page).render(&mut text)?;
     output::print(&String::from_utf8(text)?)?;
     Ok(FITS)
-}
-
-/// The program without its hidden commands.
-fn program() -> Command {
-    let all = Cli::command();
-    let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
-    Command::new("fit-check")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(all.get_about().cloned().unwrap_or_default())
-        .subcommands(shown.cloned())
 }
 
 fn unknown(name: &str, program: &Command) -> UserError {

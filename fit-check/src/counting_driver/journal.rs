@@ -93,8 +93,10 @@ pub struct Usage {
     pub allocations: u64,
     /// Allocations that failed, although the program freed memory and asked again.
     pub refused: Vec<Refusal>,
-    /// Refused allocations that were not refused again after the program had freed memory.
+    /// Refused allocations that succeeded after the program had freed memory.
     pub made_good: u64,
+    /// Refused allocations that the program did not ask for again.
+    pub given_up: u64,
     /// The bytes that all its processes held after each change, with the number of driver calls until then.
     pub curve: Vec<(u64, Bytes)>,
 }
@@ -177,6 +179,7 @@ impl Journal {
         entries.for_each(|entry| counter.add(entry, overhead));
         Some(Usage {
             cut_short: counter.alive.len() as u64,
+            given_up: counter.usage.given_up + counter.refused_once.len() as u64,
             ..counter.usage
         })
     }
@@ -235,22 +238,23 @@ impl UsageCounter {
         let first = self.refused_once.get(&entry.asker());
         if first.is_some_and(|first| first.0 == entry.bytes) {
             self.refused_once.remove(&entry.asker());
+            self.usage.made_good += 1;
         }
     }
 
-    /// Counts a refusal. It counts as made good until the same request is refused again.
+    /// Counts a refusal: the first of a request waits for the second, or for its success.
     fn refuse(&mut self, entry: &Entry) {
         let request = (entry.bytes, entry.launched);
-        if self.refused_once.remove(&entry.asker()) == Some(request) {
-            self.usage.made_good -= 1;
-            self.usage.refused.push(Refusal {
+        match self.refused_once.remove(&entry.asker()) {
+            Some(first) if first == request => self.usage.refused.push(Refusal {
                 bytes: entry.bytes,
                 used_bytes: entry.used,
                 moment: entry.moment,
-            });
-        } else {
-            self.usage.made_good += 1;
-            self.refused_once.insert(entry.asker(), request);
+            }),
+            first => {
+                self.usage.given_up += u64::from(first.is_some());
+                self.refused_once.insert(entry.asker(), request);
+            }
         }
     }
 }
@@ -357,6 +361,19 @@ mod tests {
         let usage = Journal::parse(text).unwrap().usage(0, Bytes::ZERO).unwrap();
         assert_eq!(usage.refused.len(), 3);
         assert_eq!(usage.refused[0].moment.calls, 3);
-        assert_eq!(usage.made_good, 1);
+        assert_eq!((usage.made_good, usage.given_up), (1, 0));
+    }
+
+    /// A program that frees memory and asks for less, and one that ends after the refusal.
+    #[test]
+    fn what_is_refused_and_not_asked_for_again_is_given_up() {
+        for text in [
+            "refuse 7 0 0 1 5 0 10 90 5\nfree 7 0 0 2 5 0 20 70 5\nallocate 7 0 0 3 5 0 5 75 5\n",
+            "allocate 7 0 0 1 5 0 90 90 5\nrefuse 7 0 0 2 5 0 20 90 5\n",
+        ] {
+            let usage = Journal::parse(text).unwrap().usage(0, Bytes::ZERO).unwrap();
+            assert_eq!((usage.made_good, usage.given_up), (0, 1), "{text}");
+            assert!(usage.refused.is_empty());
+        }
     }
 }

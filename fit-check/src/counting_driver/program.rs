@@ -1,19 +1,14 @@
 //! Runs a user's program with the counting driver until it ends or has to be ended.
 
-use std::ffi::OsString;
-use std::io::IsTerminal;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use wait_timeout::ChildExt;
 
 use super::CountingDriver;
-use crate::child_process;
 use crate::interrupt;
-use crate::user_error::UserError;
+use crate::user_program::{Sink, UserProgram, Writes};
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -44,43 +39,33 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// How long a program that is asked to end may take before it is killed.
-pub const GRACE: Duration = Duration::from_secs(5);
-
 /// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. What it writes to stdout goes to
-/// `stdout`, and its errors where this program's go. When this returns, none of its processes is left.
+/// Runs `command` on the cards of `driver`, for at most `timeout`. If `writes` are not allowed, it may still write what the
+/// driver does. What it writes to stdout goes to `stdout`, and its errors where this program's go. When this returns, none
+/// of its processes is left.
 ///
 /// # Errors
 ///
 /// The program cannot be started.
 pub fn run(
     driver: &CountingDriver,
-    program: &Path,
-    arguments: &[OsString],
-    stdout: Stdio,
+    mut command: Command,
+    allow_writes: bool,
+    stdout: Sink,
     timeout: Duration,
 ) -> anyhow::Result<Ended> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdout(stdout);
     driver.apply(&mut command);
-    child_process::end_with_parent(&mut command);
-    if std::io::stdin().is_terminal() {
-        // The program is in a process group of its own, which may not read from the terminal.
-        command.stdin(Stdio::null());
-    }
-    #[cfg(unix)]
-    // In a group of its own, so that the processes that it starts can be ended with it.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let child = command
-        .spawn()
-        .map_err(|error| cannot_start(program, &error))?;
-    let mut group = Group::new(child);
+    let journal = [driver.folder()];
+    let writes = match allow_writes {
+        true => Writes::Allowed,
+        false => Writes::Only(&journal),
+    };
+    let mut program = UserProgram::start(command, writes, stdout, Sink::Stderr)?;
     let until = Instant::now() + timeout;
     loop {
-        if let Some(status) = group.child.wait_timeout(INTERVAL)? {
+        if let Some(status) = program.wait(INTERVAL)? {
             return Ok(ended(status));
         }
         if interrupt::requested() {
@@ -89,62 +74,6 @@ pub fn run(
         if Instant::now() >= until {
             return Ok(Ended::TimedOut(timeout.as_secs()));
         }
-    }
-}
-
-/// A program and all processes that it started; dropping this ends them.
-struct Group {
-    child: Child,
-}
-
-#[cfg(unix)]
-impl Group {
-    /// The group of `child`. It is killed, too, if a second signal ends this program, which then drops nothing.
-    fn new(child: Child) -> Self {
-        use nix::sys::signal::{Signal, killpg};
-        let group = Self { child };
-        let id = group.id();
-        interrupt::at_end(move || {
-            let _ = killpg(id, Signal::SIGKILL);
-            None
-        });
-        group
-    }
-
-    fn id(&self) -> nix::unistd::Pid {
-        nix::unistd::Pid::from_raw(self.child.id() as i32)
-    }
-
-    /// Asks the processes to end, or kills them if `now`.
-    fn end(&self, now: bool) {
-        use nix::sys::signal::{Signal, killpg};
-        let signal = if now {
-            Signal::SIGKILL
-        } else {
-            Signal::SIGTERM
-        };
-        // There is an error if the group has no processes left, as it should.
-        let _ = killpg(self.id(), signal);
-    }
-}
-
-#[cfg(not(unix))]
-impl Group {
-    fn new(child: Child) -> Self {
-        Self { child }
-    }
-
-    fn end(&mut self, _now: bool) {
-        let _ = self.child.kill();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.end(false);
-        let _ = self.child.wait_timeout(GRACE);
-        self.end(true);
-        let _ = self.child.wait();
     }
 }
 
@@ -165,19 +94,4 @@ fn ended(status: ExitStatus) -> Ended {
         return Ended::Signalled(signal);
     }
     Ended::Exited(status.code().unwrap_or(-1))
-}
-
-fn cannot_start(program: &Path, error: &std::io::Error) -> UserError {
-    let name = program.display();
-    match error.kind() {
-        std::io::ErrorKind::NotFound => UserError::new(format!("there is no program `{name}`")).hint(
-            "name a program that is built, as you would start it: target/release/train, for instance",
-        ),
-        std::io::ErrorKind::PermissionDenied => {
-            UserError::new(format!("`{name}` may not be executed"))
-                .hint("name a program that is built; a script needs `chmod +x`")
-        }
-        _ => UserError::new(format!("`{name}` cannot be started: {error}"))
-            .hint("name a program that was built for this machine"),
-    }
 }

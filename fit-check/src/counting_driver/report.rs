@@ -38,8 +38,9 @@ pub struct CardUsage {
     /// The card.
     pub gpu: GpuName,
     /// Whether every allocation succeeded in the end, and the card has room for all processes of the program together;
-    /// null if the program did not come to its end, and the card was not too small until then, or if it was too small
-    /// only with a process that a signal ended, which may have had its memory for longer than it lived.
+    /// null if the program did not come to its end, and the card was not too small until then, if it did not ask again for
+    /// memory that it was refused, or if the card was too small only with a process that a signal ended, which may have
+    /// had its memory for longer than it lived.
     pub fits: Option<bool>,
     /// The most bytes of the card that the program held at once, without the overhead of its processes.
     pub peak_bytes: Bytes,
@@ -55,8 +56,10 @@ pub struct CardUsage {
     pub allocations: u64,
     /// Allocations that failed, although the program freed memory and asked again.
     pub refused: Vec<Refusal>,
-    /// Refused allocations that were not refused again after the program had freed memory.
+    /// Refused allocations that succeeded after the program had freed memory.
     pub made_good: u64,
+    /// Refused allocations that the program did not ask for again.
+    pub given_up: u64,
     /// The bytes that it held after each change, with the number of driver calls until then.
     #[serde(skip)]
     pub curve: Vec<(u64, Bytes)>,
@@ -67,7 +70,7 @@ impl CardUsage {
     pub fn new(gpu: GpuName, usage: Usage, ended: Ended) -> Self {
         let has_room = usage.needed_bytes <= gpu.usable_bytes;
         let too_small = !usage.refused.is_empty() || !has_room && usage.cut_short == 0;
-        let known = too_small || has_room && ended == Ended::Exited(0);
+        let known = too_small || has_room && usage.given_up == 0 && ended == Ended::Exited(0);
         Self {
             fits: known.then_some(!too_small),
             headroom_bytes: gpu.usable_bytes.saturating_sub(usage.needed_bytes),
@@ -79,6 +82,7 @@ impl CardUsage {
             allocations: usage.allocations,
             refused: usage.refused,
             made_good: usage.made_good,
+            given_up: usage.given_up,
             curve: usage.curve,
         }
     }

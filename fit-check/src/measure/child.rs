@@ -7,7 +7,7 @@ use cubecl_server::dry_run::DryRun;
 use estimator::record::Pools;
 use estimator::{
     Bytes, DeviceDescription, MAX_TUNING_RUNS, Tuning, choices_made, configure_burn,
-    forget_measurements, listen_on_devices, pools_of,
+    listen_on_devices, pools_of,
 };
 use model_zoo::{Job, Model};
 
@@ -17,7 +17,7 @@ use super::driver::{DeviceKey, Driver};
 use super::observer::DeviceObserver;
 use super::{Message, Mode, Opened, Task, Training, panics, process};
 use crate::child_process::{self, send};
-use crate::counting_driver::{self, LiftedLimit};
+use crate::counting_driver::LiftedLimit;
 use crate::step::{STEPS, training_device};
 
 /// Executes the task on stdin; `find` returns the model of the name in the task. The process ends when its
@@ -34,13 +34,7 @@ pub fn run<M: Model + Sync>(find: impl Fn(&str) -> anyhow::Result<M>) -> anyhow:
         Task::Probe(name) => {
             open(name, Driver::load().as_ref());
         }
-        Task::Train(name, training) => train(name, &training, find, Tuned::Now)?,
-        Task::TrainTuned(name, training) => train(name, &training, find, Tuned::Before)?,
-        Task::Tune(name, training) => {
-            if let Some(set_up) = set_up(name, &training, find, None, Tuned::Now)? {
-                tune(&set_up.model, &set_up.job, &set_up.device, name.index);
-            }
-        }
+        Task::Train(name, training) => train(name, &training, find)?,
         Task::Hold(name, left) => {
             let driver = Driver::load();
             if let Some((device, opened)) = open(name, driver.as_ref()) {
@@ -80,15 +74,6 @@ fn open(name: DeviceName, driver: Option<&Driver>) -> Option<(Device, Opened)> {
     Some((device, opened))
 }
 
-/// When the kernels of a warm step are tuned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tuned {
-    /// In an earlier process, which kept what it tuned.
-    Before,
-    /// In this process.
-    Now,
-}
-
 /// A device that is ready for a training.
 struct SetUp<M> {
     /// The device with autodiff.
@@ -103,7 +88,6 @@ fn set_up<M: Model + Sync>(
     training: &Training,
     find: impl Fn(&str) -> anyhow::Result<M>,
     driver: Option<&Driver>,
-    tuned: Tuned,
 ) -> anyhow::Result<Option<SetUp<M>>> {
     configure_burn(training.fused);
     if training.tuning == Tuning::Warm {
@@ -112,9 +96,6 @@ fn set_up<M: Model + Sync>(
     let Some((mut device, _)) = open(name, driver) else {
         return Ok(None);
     };
-    if tuned == Tuned::Now && counting_driver::is_loaded() {
-        forget_measurements(&device)?;
-    }
     let model = find(&training.model)?;
     let job = training.request.resolve(&model)?;
     if let Err(refused) = device.configure(job.precision.float_type()) {
@@ -132,10 +113,9 @@ fn train<M: Model + Sync>(
     name: DeviceName,
     training: &Training,
     find: impl Fn(&str) -> anyhow::Result<M>,
-    tuned: Tuned,
 ) -> anyhow::Result<()> {
     let driver = Driver::load();
-    let Some(set_up) = set_up(name, training, find, driver.as_ref(), tuned)? else {
+    let Some(set_up) = set_up(name, training, find, driver.as_ref())? else {
         return Ok(());
     };
     let SetUp { device, model, job } = set_up;
@@ -145,10 +125,8 @@ fn train<M: Model + Sync>(
     if let Some(limit) = training.limit {
         process::limit(limit)?;
     }
-    let left = match (training.tuning, tuned) {
-        (Tuning::Warm, Tuned::Now) if cfg!(feature = "autotune") => {
-            tune(&model, &job, &device, name.index)
-        }
+    let left = match training.tuning {
+        Tuning::Warm if cfg!(feature = "autotune") => tune(&model, &job, &device, name.index),
         _ => Pools::default(),
     };
     let mut observer = DeviceObserver::new(

@@ -5,9 +5,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use estimator::{Tuning, upstream};
+use estimator::upstream;
 
-use super::cold_database::ColdDatabase;
 use super::{Message, Outcome, Task};
 use crate::child_process;
 use crate::counting_driver::CountingDriver;
@@ -31,14 +30,6 @@ pub(super) struct Process {
     failed: Option<String>,
     /// Whether its task is complete.
     done: bool,
-    /// The database of a cold step, which is removed after the process has ended.
-    _database: Option<ColdDatabase>,
-}
-
-/// Whether `task` is a cold step in a build in which CubeCL keeps what it tunes, so that it may know the kernels.
-fn is_cold(task: &Task) -> bool {
-    cfg!(feature = "persistence")
-        && matches!(task, Task::Train(_, training) if training.tuning == Tuning::Cold)
 }
 
 impl Process {
@@ -55,11 +46,6 @@ impl Process {
             .env("MALLOC_ARENA_MAX", "1");
         if let Some(driver) = counting {
             driver.apply(&mut command);
-        }
-        // On the counting driver a cold step forgets what earlier processes measured (`forget_measurements`).
-        let database = (counting.is_none() && is_cold(task)).then(ColdDatabase::new);
-        if let Some(database) = &database {
-            database.apply(&mut command);
         }
         let mut child = command.spawn()?;
         child_process::send_task(&mut child, task)?;
@@ -88,7 +74,6 @@ impl Process {
             until: Instant::now() + timeout,
             failed: None,
             done: false,
-            _database: database,
         })
     }
 

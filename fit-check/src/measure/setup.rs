@@ -6,8 +6,8 @@ use estimator::{Bytes, Runtime, Tuning};
 
 use super::parent::Process;
 use super::{
-    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Mode, Opened, Outcome, TUNES_APART,
-    Task, Training,
+    DeviceKind, DeviceName, Found, Mark, Measurement, Message, Mode, Opened, Outcome, Task,
+    Training,
 };
 use crate::counting_driver::CountingDriver;
 use crate::user_error::UserError;
@@ -78,39 +78,8 @@ impl Setup {
         training: Training,
         on_mark: &mut dyn FnMut(&Mark),
     ) -> anyhow::Result<Measurement> {
-        if self.tunes_apart(&training) {
-            let task = Task::Tune(self.device, Box::new(training.clone()));
-            let tuned = self.run(&task, &mut |_| {})?;
-            if tuned.ending != Outcome::Trained {
-                return Ok(tuned);
-            }
-        }
-        self.measure_again(training, on_mark)
-    }
-
-    /// [`Setup::measure`] for a step that this setup has measured before: a process of its own, which tuned the
-    /// kernels for it, is not started again.
-    ///
-    /// # Errors
-    ///
-    /// The device does not exist. Failures on the device are part of the [`Measurement`].
-    pub fn measure_again(
-        &self,
-        training: Training,
-        on_mark: &mut dyn FnMut(&Mark),
-    ) -> anyhow::Result<Measurement> {
-        let tuned_before = self.tunes_apart(&training);
-        let training = Box::new(training);
-        let task = match tuned_before {
-            true => Task::TrainTuned(self.device, training),
-            false => Task::Train(self.device, training),
-        };
+        let task = Task::Train(self.device, Box::new(training));
         self.run(&task, on_mark)
-    }
-
-    /// Whether a process of its own tunes the kernels of `training`.
-    fn tunes_apart(&self, training: &Training) -> bool {
-        TUNES_APART && training.tuning == Tuning::Warm && self.counting.is_some()
     }
 
     /// Makes another process hold so much memory of the device that only `left` of it is free.

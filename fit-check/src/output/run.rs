@@ -42,6 +42,13 @@ fn refusals(usage: &CardUsage) -> String {
             usage.made_good
         );
     }
+    if usage.given_up > 0 {
+        let _ = write!(
+            text,
+            "; {} more for which it did not ask again",
+            usage.given_up
+        );
+    }
     text
 }
 
@@ -61,7 +68,7 @@ fn verdict(usage: &CardUsage) -> String {
         ),
         Some(false) => format!("{} {card}", styled(BAD, "does not fit")),
         None => format!(
-            "{} whether it fits {card}: {} to spare until the program stopped",
+            "{} whether it fits {card}: {} to spare until the program ended",
             styled(TITLE, "cannot tell"),
             usage.headroom_bytes
         ),
@@ -101,7 +108,8 @@ impl Report for ProgramMemoryReport {
             .column("processes", |usage| usage.processes)
             .column("allocations", |usage| usage.allocations)
             .column("refused", |usage| usage.refused.len())
-            .column_as("made good", "made_good", |usage| usage.made_good);
+            .column_as("made good", "made_good", |usage| usage.made_good)
+            .column_as("given up", "given_up", |usage| usage.given_up);
         vec![table.build()]
     }
 }

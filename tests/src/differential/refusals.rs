@@ -78,7 +78,7 @@ pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord>
         anyhow::bail!("the network does not accept the request");
     };
     let program = accepted.program();
-    let mut real = accepted.real_side()?;
+    let real = accepted.real_side()?;
     let (run, requests) = real.measure(None)?;
     if run.ended != Ended::Trained {
         anyhow::bail!(
@@ -111,8 +111,8 @@ pub fn refuse_each(case: &Case, which: Refused) -> anyhow::Result<RefusalRecord>
     let idle = Mutex::new(vec![real]);
     share(which.workers, refusals, |refusals| {
         let real = idle.lock().expect("no worker panics with it").pop();
-        let mut real = real.map_or_else(|| accepted.real_side(), Ok)?;
-        let mut run = || -> anyhow::Result<CaseOutcome> {
+        let real = real.map_or_else(|| accepted.real_side(), Ok)?;
+        let run = || -> anyhow::Result<CaseOutcome> {
             let (measured, _) = real.measure(Some(refusals))?;
             Ok(accepted.compare(&program, &measured, Some(refusals)))
         };

@@ -160,28 +160,20 @@ impl AcceptedCase<'_> {
                 timeout: TIMEOUT,
                 counting: Some(driver),
             },
-            tuned: false,
         })
     }
 }
 
-/// A card of CUDA's own runtime on which a step is trained, in a process for each time, and what CubeCL keeps of
-/// its kernels.
+/// A card of CUDA's own runtime on which a step is trained, in a process for each time.
 pub(super) struct RealSide<'a> {
     accepted: &'a AcceptedCase<'a>,
     setup: Setup,
-    /// Whether CubeCL knows the kernels of a warm step.
-    tuned: bool,
 }
 
 impl RealSide<'_> {
     /// Trains the step on the real runtime, whose driver refuses `refusals` although it has room. Also returns
-    /// how many allocations the process requested. The kernels of a warm step are tuned the first time, and
-    /// whenever burn's tuner was asked in the time before, since then CubeCL may know more than these.
-    pub(super) fn measure(
-        &mut self,
-        refusals: Option<Refusals>,
-    ) -> anyhow::Result<(MeasuredRun, u64)> {
+    /// how many allocations the process requested.
+    pub(super) fn measure(&self, refusals: Option<Refusals>) -> anyhow::Result<(MeasuredRun, u64)> {
         let AcceptedCase { case, job, .. } = self.accepted;
         let setup = &self.setup;
         if let Some(driver) = &setup.counting {
@@ -199,11 +191,7 @@ impl RealSide<'_> {
             tuning: case.tuning,
             fused: case.fused,
         };
-        let run = match self.tuned {
-            true => setup.measure_again(training, &mut |_| {})?,
-            false => setup.measure(training, &mut |_| {})?,
-        };
-        self.tuned = run.tuner_requests().is_none();
+        let run = setup.measure(training, &mut |_| {})?;
         // While kernels are tuned that are known beforehand, the driver refuses nothing.
         let first = run.marks.first().and_then(|mark| mark.journal);
         let begin = match (case.tuning, first) {
