@@ -1,266 +1,197 @@
-//! `docs/accuracy.md`: the errors of the estimates, from the records of measurements.
+//! `docs/accuracy.md`: how far off the estimates are, from the records of measurements.
 
 use std::collections::BTreeMap;
 
-use crate::configurations::{self, Configuration};
-use fit_check::records::{LargestBatchRecord, Record, RecordedOutcome};
+use estimator::Bytes;
+use fit_check::measure::DeviceKind;
+use fit_check::output::{Cell, Table, markdown};
+use fit_check::records::Record;
 
-use crate::random_jobs;
-use crate::refused_requests;
-use fit_check::comparison::PhaseFigures;
-use fit_check::measure::{DeviceKind, Mode};
-use fit_check::output::Cell::ExactBytes;
-use fit_check::output::job_lines::sizes;
-use fit_check::output::{Table, markdown};
-use fit_check_tests::differential::{RefusalRecord, Summary};
-
-/// The name of devices of this kind on the page.
-fn called(kind: DeviceKind) -> &'static str {
-    match kind {
-        DeviceKind::Gpu => "GPU",
-        DeviceKind::Software => "software device",
-        DeviceKind::Counting => "CUDA's runtime, counting driver",
-    }
-}
+use crate::records::Records;
+use crate::verdicts;
 
 /// What the page says of itself, before the text.
 const HEAD: &str = "\
-<!-- Written by `cargo run -p docs -- accuracy` from docs/data/records.jsonl and
-     docs/src/accuracy.frame.md: change those, not this. -->
+<!-- Written by `cargo run -p docs -- accuracy` from docs/data and docs/src/accuracy.frame.md:
+     change those, not this. -->
 
 ";
 
 /// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("accuracy.frame.md");
 
-/// Writes the page from the records of steps, of configurations, of largest batches, of random jobs and of refused
-/// requests for memory.
-pub fn page(
-    records: &[Record],
-    configurations: &[Configuration],
-    largest: &[LargestBatchRecord],
-    random: &[Summary],
-    refused: &[RefusalRecord],
-) -> String {
-    let gpus = records
-        .iter()
-        .filter(|record| record.device.kind == DeviceKind::Gpu);
-    let proof = match gpus.count() {
-        0 => "**No GPU has been measured yet.** Records are of CUDA's own runtime on a driver that counts memory (no GPU, nothing computed), and of a software device, which the processor plays.".to_string(),
-        gpus => format!("{gpus} of {} records are of GPUs.", records.len()),
-    };
-    let text = FRAME
-        .replace("{{proof}}", &proof)
-        .replace("{{summary}}", &markdown::render(&[summary(records)]))
-        .replace(
-            "{{configurations}}",
-            &configurations::table(configurations, records),
-        )
-        .replace("{{largest_batches}}", &largest_batches(largest))
-        .replace("{{random_jobs}}", &random_jobs::tables(random))
-        .replace("{{refused_requests}}", &refused_requests::table(refused))
-        .replace("{{records}}", &markdown::render(&[table(records)]));
+/// So close an estimate of the bytes in use counts as right: burn's launches have metadata of some hundred bytes, and
+/// which variant of a kernel is launched is a race in burn.
+const METADATA: u64 = 1024;
+
+/// Writes the page.
+pub fn page(records: &Records) -> String {
+    let tables = [
+        ("{{devices}}", devices(&records.steps)),
+        ("{{gpus}}", gpus(&records.steps)),
+        ("{{verdicts}}", verdicts::table(records)),
+    ];
+    let text = tables.iter().fold(FRAME.to_string(), |text, (at, table)| {
+        text.replace(at, markdown::render(std::slice::from_ref(table)).trim_end())
+    });
     format!("{HEAD}{text}")
 }
 
-/// The errors of the estimates, by kind of device, mode and configuration of burn.
-fn summary(records: &[Record]) -> Table {
-    let mut rows: Vec<QuantityErrors> = Vec::new();
-    for kind in [DeviceKind::Counting, DeviceKind::Software, DeviceKind::Gpu] {
-        for mode in [Mode::Real, Mode::DryRun] {
-            for tuned in [false, true] {
-                let of_mode = records.iter().filter(|record| {
-                    record.device.kind == kind
-                        && record.mode == mode
-                        && record.burn.autotune == tuned
-                });
-                // The page says for each quantity that no GPU was measured.
-                let show_empty = kind == DeviceKind::Gpu && mode == Mode::Real && tuned;
-                let burn = if tuned {
-                    "burn's default features"
-                } else {
-                    "burn not tuned"
-                };
-                rows.extend(summarized(
-                    &format!("{}, {mode}, {burn}", called(kind)),
-                    &of_mode.collect::<Vec<_>>(),
-                    show_empty,
-                ));
-            }
+/// An estimated and a measured number.
+type Pair = (u64, u64);
+
+/// The estimates of some steps beside their measurements, at the end of each phase.
+#[derive(Default)]
+struct Compared {
+    steps: usize,
+    live: Vec<Pair>,
+    reserved: Vec<Pair>,
+}
+
+impl Compared {
+    fn add(&mut self, record: &Record) {
+        self.steps += 1;
+        for (estimated, measured) in record.estimated.zip_phases(&record.measured) {
+            self.live
+                .push((estimated.live_bytes.0, measured.live_bytes.0));
+            self.reserved
+                .push((estimated.reserved_bytes.0, measured.reserved_bytes.0));
         }
     }
-    Table::of("", &rows)
-        .column("measured on", |q| &q.measured_on)
-        .column("quantity", |q| q.name)
-        .column("cases", |q| q.errors.len().to_string())
-        .column("equal, or in the range", |q| q.count(|error| error == 0.0))
-        .column("median error", |q| {
-            q.errors.get(q.errors.len() / 2).copied().map(percent)
-        })
-        .column("worst error", |q| q.errors.last().copied().map(percent))
-        .column("under-estimates", |q| q.count(|error| error < 0.0))
-        .build()
 }
 
-/// A quantity: its name, and how to read the estimate and the measurement of each case from a record.
-type Quantity = (&'static str, fn(&Record) -> Vec<(u64, u64)>);
-
-/// The quantities that the page compares.
-const QUANTITIES: [Quantity; 5] = [
-    ("allocations, at the end of a phase", |record| {
-        pairs(record)
-            .map(|(e, m)| (e.allocations_near(m.allocations), m.allocations))
-            .collect()
-    }),
-    ("bytes in use, at the end of a phase", |record| {
-        pairs(record)
-            .map(|(e, m)| (e.live_near(m.live_bytes).0, m.live_bytes.0))
-            .collect()
-    }),
-    ("bytes reserved, at the end of a phase", |record| {
-        pairs(record)
-            .map(|(e, m)| (e.reserved_near(m.reserved_bytes).0, m.reserved_bytes.0))
-            .collect()
-    }),
-    ("peak reserved, counted by the driver", |record| {
-        let measured = record.measured.peak_reserved_bytes;
-        let pair = measured.and_then(|measured| {
-            let estimated = record.estimated.peak_reserved_near(measured)?;
-            Some((estimated.0, measured.0))
-        });
-        pair.into_iter().collect()
-    }),
-    ("whole device", |record| {
-        match (record.estimated.device_bytes, record.measured.device_bytes) {
-            (Some(estimated), Some(measured)) => vec![(estimated.0, measured.0)],
-            _ => Vec::new(),
-        }
-    }),
-];
-
-fn pairs(record: &Record) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
-    record.estimated.zip_phases(&record.measured)
-}
-
-/// How far off the estimates of a quantity are.
-struct QuantityErrors {
-    measured_on: String,
-    name: &'static str,
-    /// Relative to the measurements, the smallest first.
-    errors: Vec<f64>,
-}
-
-impl QuantityErrors {
-    /// The number of errors of which `holds` is true.
-    fn count(&self, holds: fn(f64) -> bool) -> String {
-        let errors = self.errors.iter().filter(|error| holds(**error));
-        errors.count().to_string()
-    }
-}
-
-/// The errors of each quantity that `records` hold; with `show_empty`, of every quantity.
-fn summarized(measured_on: &str, records: &[&Record], show_empty: bool) -> Vec<QuantityErrors> {
-    let quantities = QUANTITIES.iter().map(|(name, cases_of)| {
-        let cases = records.iter().flat_map(|record| cases_of(record));
-        let mut errors: Vec<f64> = cases
-            .map(|(estimated, measured)| {
-                (estimated as f64 - measured as f64) / (measured as f64).max(1.0)
-            })
-            .collect();
-        errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
-        QuantityErrors {
-            measured_on: measured_on.into(),
-            name,
-            errors,
-        }
-    });
-    quantities
-        .filter(|quantity| show_empty || !quantity.errors.is_empty())
-        .collect()
-}
-
-/// How many of the largest batches trained, and how many of the next ones; a row for each pair that ended
-/// otherwise.
-fn largest_batches(records: &[LargestBatchRecord]) -> String {
-    let mut by_burn: BTreeMap<String, Vec<&LargestBatchRecord>> = BTreeMap::new();
+/// How far off the estimates are, by kind of device and configuration of burn.
+fn devices(records: &[Record]) -> Table {
+    let mut compared: BTreeMap<_, Compared> = BTreeMap::new();
     for record in records {
-        let burn = record.burn.switches();
-        by_burn.entry(burn).or_default().push(record);
+        let (place, kind) = match record.device.kind {
+            DeviceKind::Gpu => (0, "GPU"),
+            DeviceKind::Counting => (1, "counting driver"),
+            DeviceKind::Software => (2, "software device"),
+        };
+        let (second, burn) = match record.burn.autotune {
+            true => (0, "default features"),
+            false => (1, "plain"),
+        };
+        let row = compared.entry((place, second, format!("{kind}, {burn}")));
+        row.or_default().add(record);
     }
-    let by_burn: Vec<_> = by_burn.into_iter().collect();
-    let count = |records: &[&LargestBatchRecord], ended: fn(&LargestBatchRecord) -> bool| {
-        let records = records.iter().filter(|record| ended(record));
-        records.count().to_string()
-    };
-    let summary = Table::of("", &by_burn)
-        .column("burn", |(burn, _)| burn)
-        .column("cells", |(_, cells)| cells.len().to_string())
-        .column("N trained", |(_, cells)| {
-            count(cells, |cell| cell.ending == RecordedOutcome::Trained)
+    let rows: Vec<_> = compared.into_iter().collect();
+    Table::of("", &rows)
+        .column("measured on", |((.., name), _)| name)
+        .column("steps", |(_, row)| row.steps)
+        .column("phase ends", |(_, row)| row.live.len())
+        .column("in use, within 1 KiB", |(_, row)| {
+            within(&row.live, METADATA)
         })
-        .column("N + 1 ran out of memory", |(_, cells)| {
-            count(cells, |cell| {
-                cell.next_ending == RecordedOutcome::OutOfMemory
-            })
-        })
-        .column("N + 1 trained, as in some simulated runs", |(_, cells)| {
-            count(cells, |cell| cell.next_trained() && cell.next_may_fit)
-        })
-        .column("N + 1 trained otherwise", |(_, cells)| {
-            count(cells, |cell| cell.next_trained() && !cell.next_may_fit)
-        })
-        .build();
-    let otherwise = records.iter().filter(|record| {
-        (record.ending, record.next_ending)
-            != (RecordedOutcome::Trained, RecordedOutcome::OutOfMemory)
-    });
-    let otherwise: Vec<_> = otherwise.collect();
-    let differ = Table::of("", &otherwise)
-        .column("model", |record| &record.model)
-        .column("precision", |record| record.precision.to_string())
-        .column("card", |record| &record.device.name)
-        .column("largest", |record| {
-            format!("{} {}", record.batch, record.ending)
-        })
-        .column("next", |record| {
-            format!("{} {}", record.next, record.next_ending)
-        })
-        .build();
-    match differ.rows.is_empty() {
-        true => markdown::render(&[summary]),
-        false => format!(
-            "{}The cells in which N ran out of memory or N + 1 trained; the reasons are below.\n\n{}",
-            markdown::render(&[summary]),
-            markdown::render(&[differ])
-        ),
-    }
-}
-
-fn percent(error: f64) -> String {
-    match error {
-        0.0 => "0".into(),
-        // Two decimals would round this error to zero.
-        error if error.abs() < 5e-5 => format!("{:+.4} %", error * 100.0),
-        error => format!("{:+.2} %", error * 100.0),
-    }
-}
-
-/// A row for each record.
-fn table(records: &[Record]) -> Table {
-    Table::of("", records)
-        .column("model", |r| &r.model)
-        .column("batch", |r| r.batch.to_string())
-        .column("sample", |r| sizes(&r.input))
-        .column("precision, optimizer", |r| {
-            format!("{}, {}", r.precision, r.optimizer)
-        })
-        .column("burn", |r| r.burn.switches())
-        .column("run", |r| r.mode.to_string())
-        .column("in use", |r| ExactBytes(r.estimated.live_bytes))
-        .column("measured", |r| ExactBytes(r.measured.live_bytes))
-        .column("reserved", |r| ExactBytes(r.estimated.reserved_bytes))
-        .column("measured", |r| ExactBytes(r.measured.reserved_bytes))
-        .column("device", |r| &r.device.name)
-        .column("date", |r| &r.date)
+        .column("errors", |(_, row)| errors(&row.live))
+        .column("reserved, equal", |(_, row)| within(&row.reserved, 0))
+        .column("errors", |(_, row)| errors(&row.reserved))
         .build()
+}
+
+/// The number of `pairs` whose sides are at most `tolerance` apart.
+fn within(pairs: &[Pair], tolerance: u64) -> usize {
+    let near = pairs
+        .iter()
+        .filter(|(estimated, measured)| estimated.abs_diff(*measured) <= tolerance);
+    near.count()
+}
+
+/// The least and the greatest error.
+fn errors(pairs: &[Pair]) -> String {
+    let errors = || pairs.iter().map(|pair| error(*pair));
+    let [least, most] = [errors().fold(0.0, f64::min), errors().fold(0.0, f64::max)];
+    match percent(least) == percent(most) {
+        true => percent(most),
+        false => format!("{} to {}", percent(least), percent(most)),
+    }
+}
+
+/// The estimate less the measurement, relative to the measurement.
+fn error((estimated, measured): Pair) -> f64 {
+    (estimated as f64 - measured as f64) / (measured as f64).max(1.0)
+}
+
+/// `+0.02 %`; zero for what has no effect on an answer.
+fn percent(error: f64) -> String {
+    match error.abs() {
+        size if size < 5e-5 => "0".into(),
+        size if size < 5e-3 => format!("{:+.2} %", error * 100.0),
+        _ => format!("{:+.1} %", error * 100.0),
+    }
+}
+
+/// A figure of a step that was measured on a GPU.
+struct GpuRow {
+    step: String,
+    figure: &'static str,
+    estimated: Bytes,
+    measured: Bytes,
+}
+
+impl GpuRow {
+    /// `-129.0 MiB, -24.6 %`; no percentage of less than a thousandth.
+    fn error(&self) -> String {
+        let (estimated, measured) = (self.estimated.0, self.measured.0);
+        let difference = Cell::Difference(estimated as i64 - measured as i64).text();
+        match error((estimated, measured)) {
+            error if error.abs() < 1e-3 => difference,
+            error => format!("{difference}, {}", percent(error)),
+        }
+    }
+}
+
+/// The figures of each step that was measured on a GPU.
+fn gpus(records: &[Record]) -> Table {
+    let gpus = records
+        .iter()
+        .filter(|record| record.device.kind == DeviceKind::Gpu);
+    let rows: Vec<_> = gpus.flat_map(gpu_rows).collect();
+    Table::of("", &rows)
+        .column("step", |row| &row.step)
+        .column("the most at a phase end", |row| row.figure)
+        .column("estimated", |row| row.estimated)
+        .column("measured", |row| row.measured)
+        .column("error", GpuRow::error)
+        .build()
+}
+
+fn gpu_rows(record: &Record) -> Vec<GpuRow> {
+    let (estimated, measured) = (&record.estimated, &record.measured);
+    let card = record.device.name.trim_start_matches("NVIDIA ");
+    let Record {
+        model,
+        batch,
+        precision,
+        ..
+    } = record;
+    // What the process takes beside the pools.
+    let beside = |device: Option<Bytes>, pools: Option<Bytes>| {
+        Some(Bytes(device?.0.saturating_sub(pools?.0)))
+    };
+    let process = [
+        beside(estimated.device_bytes, estimated.peak_reserved_bytes),
+        beside(measured.device_bytes, Some(measured.reserved_bytes)),
+    ];
+    let figures = [
+        (
+            "in use",
+            [estimated.live_bytes, measured.live_bytes].map(Some),
+        ),
+        (
+            "reserved by the pools",
+            [estimated.reserved_bytes, measured.reserved_bytes].map(Some),
+        ),
+        ("process, beside the pools", process),
+    ];
+    let rows = figures.into_iter().filter_map(|(figure, sides)| {
+        Some(GpuRow {
+            step: format!("{card}: {model}, batch {batch}, {precision}"),
+            figure,
+            estimated: sides[0]?,
+            measured: sides[1]?,
+        })
+    });
+    rows.collect()
 }

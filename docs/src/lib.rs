@@ -4,11 +4,9 @@
 pub mod accuracy;
 mod activation_comparison;
 pub mod batch_sizes;
-pub mod configurations;
 pub mod published;
-pub mod random_jobs;
 pub mod records;
-pub mod refused_requests;
+mod verdicts;
 pub mod zoo;
 
 use std::borrow::Cow;
@@ -17,7 +15,6 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use fit_check::cli::Cli;
 use fit_check::output::{Cell, Table, column, markdown};
-use serde::de::DeserializeOwned;
 
 /// A table of texts, without a title.
 fn text_table<N: Into<Cow<'static, str>>>(
@@ -45,11 +42,6 @@ fn fallible_table<const N: usize>(
 ) -> anyhow::Result<String> {
     let rows: Vec<_> = lines.into_iter().collect::<Result<_, _>>()?;
     Ok(markdown::render(&[text_table(names, rows)]))
-}
-
-/// The values in `text`, one a line.
-fn jsonl<T: DeserializeOwned>(text: &str) -> serde_json::Result<Vec<T>> {
-    text.lines().map(serde_json::from_str).collect()
 }
 
 /// The answer of `fit-check` to the arguments `typed`.

@@ -3,9 +3,8 @@
 use std::io::Write;
 
 use clap::{Parser, ValueEnum};
-use docs::{
-    accuracy, batch_sizes, configurations, published, random_jobs, records, refused_requests, zoo,
-};
+use docs::records::Records;
+use docs::{accuracy, batch_sizes, published, zoo};
 
 /// Prints a page of `docs/` that holds figures
 #[derive(Debug, Parser)]
@@ -20,8 +19,6 @@ enum Page {
     Accuracy,
     /// `docs/batch_sizes.md`; needs a build with `--no-default-features`
     BatchSizes,
-    /// `docs/data/configurations.jsonl`: the rows of this build's configuration
-    Configurations,
     /// `docs/published.md`; needs a build with `--no-default-features`
     Published,
     /// `docs/schema.json`
@@ -35,15 +32,8 @@ enum Page {
 
 fn main() -> anyhow::Result<()> {
     let page = match Cli::parse().page {
-        Page::Accuracy => accuracy::page(
-            &records::all()?,
-            &configurations::all()?,
-            &records::largest_batches()?,
-            &random_jobs::all()?,
-            &refused_requests::all()?,
-        ),
+        Page::Accuracy => accuracy::page(&Records::read()?),
         Page::BatchSizes => batch_sizes::page()?,
-        Page::Configurations => configurations::page()?,
         Page::Published => published::page()?,
         Page::Schema => fit_check::schema::text(),
         Page::Zoo => zoo::page()?,

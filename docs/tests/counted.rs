@@ -1,10 +1,10 @@
-//! Compares today's estimates with measurements on CUDA's own runtime with the counting driver:
+//! Compares today's estimates with measurements on a GPU, and on CUDA's own runtime with the counting driver:
 //! `data/records.jsonl` and `data/largest_batches.jsonl`. `.ci/run` cannot measure them again, since that
-//! takes a build with LLVM (`.ci/cuda.sh`).
+//! takes a GPU, or a build with LLVM (`.ci/cuda.sh`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docs::records;
+use docs::records::Records;
 use estimator::{DeviceSpec, Gpu, Runtime, Tuning};
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::UNLIMITED;
@@ -33,10 +33,26 @@ const SLOW: [&str; 9] = [
 /// The networks that are run in a build that fuses and tunes, where a step takes many times as long.
 const TUNED: [&str; 3] = ["resnet-20", "resnet-18", "gpt2"];
 
-fn counted() -> Vec<Record> {
-    let mut records = records::all().unwrap();
-    records.retain(|record| record.device.kind == DeviceKind::Counting);
+fn measured_on(kind: DeviceKind) -> Vec<Record> {
+    let mut records = Records::read().unwrap().steps;
+    records.retain(|record| record.device.kind == kind);
     records
+}
+
+fn counted() -> Vec<Record> {
+    measured_on(DeviceKind::Counting)
+}
+
+/// The card of `record`, without a limit.
+fn card(record: &Record) -> DeviceSpec {
+    if record.device.kind == DeviceKind::Gpu {
+        let gpu = Gpu::find(record.device.name.trim_start_matches("NVIDIA ")).unwrap();
+        return gpu.spec(Runtime::Cuda);
+    }
+    let mut card = DeviceSpec::unlimited(Runtime::Cuda);
+    card.card.name = record.device.name.clone();
+    card.card.total = Some(UNLIMITED);
+    card
 }
 
 fn estimated(record: &Record) -> Figures {
@@ -50,9 +66,7 @@ fn estimated(record: &Record) -> Figures {
     };
     let job = request.resolve(&variant).unwrap();
     let tuning = record.burn.tuning.unwrap_or(Tuning::Cold);
-    let mut card = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(tuning);
-    card.card.name = record.device.name.clone();
-    card.card.total = Some(UNLIMITED);
+    let card = card(record).with_tuning(tuning);
     Figures::estimated(&simulate_step(&variant, &job, card).unwrap(), None)
 }
 
@@ -78,25 +92,44 @@ fn estimates_are_still_those_that_were_held_against_the_runtime() {
     };
     assert!(models.len() >= least, "only {models:?}");
     for record in &records {
-        let today = estimated(record);
-        let phases = [&today, &record.estimated].map(|figures| figures.phases.len());
-        assert_eq!(phases[0], phases[1], "{}", record.model);
-        for (now, then) in today.zip_phases(&record.estimated) {
-            assert_eq!(
-                (now.allocations, now.live_bytes, now.reserved_bytes),
-                (then.allocations, then.live_bytes, then.reserved_bytes),
-                "{} {}, {} of step {}",
-                record.model,
-                record.precision,
-                now.phase,
-                now.step
-            );
-        }
+        assert_estimate_is_still_that_of(record);
+    }
+}
+
+fn assert_estimate_is_still_that_of(record: &Record) {
+    let today = estimated(record);
+    let phases = [&today, &record.estimated].map(|figures| figures.phases.len());
+    assert_eq!(phases[0], phases[1], "{}", record.model);
+    for (now, then) in today.zip_phases(&record.estimated) {
         assert_eq!(
-            today.peak_reserved_bytes, record.estimated.peak_reserved_bytes,
-            "{}",
-            record.model
+            (now.allocations, now.live_bytes, now.reserved_bytes),
+            (then.allocations, then.live_bytes, then.reserved_bytes),
+            "{} {}, {} of step {}",
+            record.model,
+            record.precision,
+            now.phase,
+            now.step
         );
+    }
+    assert_eq!(
+        today.peak_reserved_bytes, record.estimated.peak_reserved_bytes,
+        "{}",
+        record.model
+    );
+}
+
+/// What GPUs had in use at the end of every phase is as estimated, but for the metadata of launches.
+#[test]
+#[cfg(all(feature = "fusion", feature = "autotune"))]
+fn gpus_had_in_use_what_is_estimated() {
+    let records = measured_on(DeviceKind::Gpu);
+    assert!(!records.is_empty());
+    for record in &records {
+        assert_estimate_is_still_that_of(record);
+        for (estimated, measured) in record.estimated.zip_phases(&record.measured) {
+            let apart = estimated.live_bytes.0.abs_diff(measured.live_bytes.0);
+            assert!(apart <= 1024, "{}: {apart} bytes", record.model);
+        }
     }
 }
 
@@ -142,11 +175,10 @@ fn every_estimate_contains_its_measurement() {
     }
 }
 
-/// Every recorded largest batch trained, but for two that docs/accuracy.md names under "Largest batches": each trained in
-/// another run.
+/// Every recorded largest batch trained, but for two, which docs/accuracy.md names: each trained in another run.
 #[test]
 fn every_false_fit_is_known() {
-    let records = records::largest_batches().unwrap();
+    let records = Records::read().unwrap().largest_batches;
     let counted: Vec<_> = records
         .iter()
         .filter(|record| record.device.kind == DeviceKind::Counting)
@@ -172,7 +204,7 @@ fn every_false_fit_is_known() {
 /// trained, but for those in which not one batch fits.
 #[test]
 fn every_cell_of_the_preset_was_trained() {
-    let records = records::largest_batches().unwrap();
+    let records = Records::read().unwrap().largest_batches;
     let mut missing = Vec::new();
     for row in preset::lambda_2020() {
         let variant = model_zoo::find(&row.model).unwrap();

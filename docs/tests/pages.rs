@@ -2,18 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-use docs::{accuracy, configurations, random_jobs, records, refused_requests};
+use docs::accuracy;
+use docs::records::Records;
 use fit_check::records::{LargestBatchRecord, RecordedOutcome};
 
 #[test]
 fn the_page_on_accuracy_is_that_of_the_records() {
-    let page = accuracy::page(
-        &records::all().expect("records that can be read"),
-        &configurations::all().expect("rows"),
-        &records::largest_batches().expect("records that can be read"),
-        &random_jobs::all().expect("records that can be read"),
-        &refused_requests::all().expect("records that can be read"),
-    );
+    let records = Records::read().expect("records that can be read");
+    let page = accuracy::page(&records);
     assert!(
         page == include_str!("../accuracy.md"),
         "docs/accuracy.md is stale: run `cargo run -p docs -- accuracy > docs/accuracy.md`"
@@ -34,12 +30,12 @@ fn the_program_that_writes_pages_fills_the_rows_of_tables() {
 /// cells of the page were replayed, and every record was run.
 #[test]
 fn the_batches_on_the_page_were_trained() {
-    let records = records::largest_batches().expect("records that can be read");
+    let records = Records::read().expect("records that can be read");
     let trained = |record: &&LargestBatchRecord| {
         let ended = (record.ending, record.next_ending);
         !record.burn.fusion && ended == (RecordedOutcome::Trained, RecordedOutcome::OutOfMemory)
     };
-    let trained: Vec<_> = records.iter().filter(trained).collect();
+    let trained: Vec<_> = records.largest_batches.iter().filter(trained).collect();
     let page = include_str!("../batch_sizes.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
     let mut rows = rows.map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! The pages about burn's plain configuration are up to date with a program built in it.
 #![cfg(not(any(feature = "fusion", feature = "autotune")))]
 
-use docs::{batch_sizes, configurations, zoo};
+use docs::{batch_sizes, zoo};
 
 const STORED: &str = include_str!("../zoo.md");
 
@@ -42,18 +42,6 @@ fn the_page_with_batch_sizes_is_up_to_date() {
             include_str!("../batch_sizes.md").contains(&line),
             "docs/batch_sizes.md is stale, it lacks {line}: \
              cargo run -p docs --no-default-features -- batch-sizes > docs/batch_sizes.md"
-        );
-    }
-}
-
-#[test]
-fn the_rows_of_the_plain_configuration_are_up_to_date() {
-    let rows = configurations::page().unwrap();
-    assert_eq!(rows.lines().count(), 6);
-    for row in rows.lines() {
-        assert!(
-            include_str!("../data/configurations.jsonl").contains(row),
-            "docs/data/configurations.jsonl lacks {row}"
         );
     }
 }
