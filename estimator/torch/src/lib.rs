@@ -1,0 +1,3 @@
+//! The memory of PyTorch programs.
+
+pub mod allocator;
