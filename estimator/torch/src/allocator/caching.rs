@@ -34,6 +34,8 @@ pub struct CachingAllocator {
     max_reserved: u64,
     retries: u64,
     next_address: u64,
+    /// The least capacity that would have given it one of the segments that it did not get.
+    least_refused: u64,
 }
 
 /// A request, as the pool sees it.
@@ -58,6 +60,7 @@ impl CachingAllocator {
             max_reserved: 0,
             retries: 0,
             next_address: 0,
+            least_refused: u64::MAX,
         }
     }
 
@@ -87,10 +90,13 @@ impl CachingAllocator {
         &self.segments
     }
 
-    /// What `torch.cuda.reset_peak_memory_stats()` does.
-    pub fn reset_peaks(&mut self) {
-        self.max_allocated = self.allocated;
-        self.max_reserved = self.reserved;
+    /// The capacities, this one among them, with which it would have done the same until now.
+    pub fn same_calls(&self) -> std::ops::Range<u64> {
+        match self.config.memory_fraction {
+            None => self.max_reserved..self.least_refused,
+            // It compares with a share of the capacity.
+            Some(_) => self.capacity..self.capacity.saturating_add(1),
+        }
     }
 
     /// The memory that the process may take: less than the device has if a share of it is set.
@@ -185,6 +191,7 @@ impl CachingAllocator {
     /// Takes `bytes` from the device, if they are there.
     pub(super) fn take_from_device(&mut self, bytes: u64) -> Option<()> {
         if self.reserved + bytes > self.capacity {
+            self.least_refused = self.least_refused.min(self.reserved + bytes);
             return None;
         }
         self.reserved += bytes;
