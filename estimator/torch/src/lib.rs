@@ -5,6 +5,9 @@
 //! a device has enough ([`replay`]), and what for. Nothing here knows burn, CubeCL or the command line.
 
 pub mod allocator;
+pub mod analysis;
 pub mod replay;
+pub mod scaling;
+pub mod search;
 pub mod stream;
 pub mod trace;
