@@ -6,8 +6,11 @@
 
 pub mod allocator;
 pub mod analysis;
+#[cfg(unix)]
+pub mod recorder;
 pub mod replay;
 pub mod scaling;
 pub mod search;
+pub mod snapshot;
 pub mod stream;
 pub mod trace;

@@ -53,6 +53,7 @@ pub enum Ended {
     /// It failed.
     Error {
         /// What it raised.
+        #[serde(default)]
         error: ProgramError,
     },
     /// A signal or somebody else ended it.
