@@ -1,16 +1,13 @@
 //! What the memory of a trace is for, phase by phase and module by module.
 
 use std::collections::HashMap;
-use std::ops::{AddAssign, Range};
-
-use serde::{Deserialize, Serialize};
+use std::ops::{Index, IndexMut, Range};
 
 use crate::replay::Replay;
-use crate::trace::{BlockId, BlockKind, Event, Phase, PhaseOfStep, Role, Trace};
+use crate::trace::{BlockId, BlockKind, Event, ModuleId, Phase, PhaseOfStep, Role, Trace};
 
 /// What a block is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Category {
     /// Weights, trained and frozen.
     Parameters,
@@ -44,40 +41,28 @@ impl Category {
     ];
 }
 
-impl std::fmt::Display for Category {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Parameters => "parameters",
-            Self::Gradients => "gradients",
-            Self::Optimizer => "optimizer",
-            Self::Activations => "activations",
-            Self::Temporaries => "temporaries",
-            Self::Workspaces => "workspaces",
-            Self::Inputs => "inputs",
-            Self::Buffers => "buffers",
-        })
-    }
-}
-
 /// Bytes by category.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Breakdown([u64; 8]);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakdown([u64; Category::ALL.len()]);
 
 impl Breakdown {
-    /// The bytes of a category.
-    pub fn of(&self, category: Category) -> u64 {
-        self.0[category as usize]
-    }
-
     /// The sum of all categories.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-impl AddAssign<(Category, u64)> for Breakdown {
-    fn add_assign(&mut self, (category, bytes): (Category, u64)) {
-        self.0[category as usize] += bytes;
+impl Index<Category> for Breakdown {
+    type Output = u64;
+
+    fn index(&self, category: Category) -> &u64 {
+        &self.0[category as usize]
+    }
+}
+
+impl IndexMut<Category> for Breakdown {
+    fn index_mut(&mut self, category: Category) -> &mut u64 {
+        &mut self.0[category as usize]
     }
 }
 
@@ -151,7 +136,7 @@ impl<'a> Analysis<'a> {
         let mut breakdown = Breakdown::default();
         for (block, life) in self.lives.iter().enumerate() {
             if life.contains(&position) {
-                breakdown += (self.categories[block], self.replay.sizes[block]);
+                breakdown[self.categories[block]] += self.replay.sizes[block];
             }
         }
         breakdown
@@ -240,6 +225,32 @@ impl<'a> Analysis<'a> {
         found
     }
 
+    /// Consecutive allocations of one module within a phase, in order.
+    pub fn module_spans(&self) -> Vec<(ModuleId, Range<usize>)> {
+        let mut spans: Vec<(ModuleId, Range<usize>)> = Vec::new();
+        // Whether the last span can continue.
+        let mut open = false;
+        for (position, event) in self.trace.events.iter().enumerate() {
+            let block = match event {
+                Event::Allocate(block) => self.trace.block(*block),
+                Event::Phase(_) => {
+                    open = false;
+                    continue;
+                }
+                _ => continue,
+            };
+            match (block.module, spans.last_mut()) {
+                (Some(module), Some((last, events))) if open && *last == module => {
+                    events.end = position + 1
+                }
+                (Some(module), _) => spans.push((module, position..position + 1)),
+                (None, _) => {}
+            }
+            open = block.module.is_some();
+        }
+        spans
+    }
+
     /// What is given away after each event that changes it.
     pub fn history(&self) -> Vec<(usize, Breakdown)> {
         let mut now = Breakdown::default();
@@ -251,8 +262,8 @@ impl<'a> Analysis<'a> {
             let bytes = self.replay.sizes[block.0 as usize];
             let category = self.category(*block);
             match event {
-                Event::Allocate(_) => now += (category, bytes),
-                _ => now.0[category as usize] -= bytes,
+                Event::Allocate(_) => now[category] += bytes,
+                _ => now[category] -= bytes,
             }
             points.push((position, now));
         }
@@ -360,7 +371,7 @@ mod tests {
         let at_peak = analysis.at_peak();
         assert_eq!(at_peak.total(), replay.max_allocated_bytes);
         // A weight of 1000 floats, its gradient, and its momentum: 4000 bytes are 4096 here.
-        let of = |category| at_peak.of(category);
+        let of = |category| at_peak[category];
         assert_eq!(of(Category::Parameters), 4096);
         assert_eq!(of(Category::Gradients), 4096);
         assert_eq!(of(Category::Optimizer), 4096);
