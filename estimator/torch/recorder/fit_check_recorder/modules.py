@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +45,7 @@ class Modules:
         self._node = torch._C._current_autograd_node
         self._said = 0
 
-    def install(self) -> None:
+    def install(self, before_first_backward: Callable[[], None]) -> None:
         """Follow each call of a module, and each run of the autograd engine."""
         call = torch.nn.Module.__call__
 
@@ -61,6 +62,7 @@ class Modules:
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             thread = self._thread
+            before_first_backward()
             if thread.engine_depth == 0 and not thread.stack:
                 self._launcher = (thread.numbers, thread.modules)
                 self._recording.steps.backward_begins()

@@ -32,25 +32,30 @@ class Steps:
         self._first: int | None = None
         self._hash = 0
         self._previous: int | None = None
-        self._frees: list[int] = []
+        self._frees: list[tuple[int, int]] = []
+        self._sizes: dict[int, int] = {}
         self._next = 0
+        self._begin = 0
 
     def install(self) -> None:
         """Follow each step of each optimizer."""
         torch_optimizer.register_optimizer_step_pre_hook(self._begins)
         torch_optimizer.register_optimizer_step_post_hook(self._ended)
 
-    # The signature of a step: sizes in order, and of each free how many blocks ago it was born.
+    # The signature of a step: sizes in order, and of each free the size and, if it was born in this step,
+    # its place there. A block from an earlier step may have been born in another place then.
 
     def birth(self, block: int, size: int, stream: int, device: int) -> None:
         """A block is born."""
         self._flush_frees()
+        self._sizes[block] = size
         self._next = block + 1
         self._hash = hash((self._hash, size, stream, device))
 
     def death(self, block: int) -> None:
         """A block dies."""
-        self._frees.append(self._next - block)
+        place = block - self._begin if block >= self._begin else -1
+        self._frees.append((place, self._sizes.pop(block, 0)))
 
     def _flush_frees(self) -> None:
         if self._frees:
@@ -87,7 +92,7 @@ class Steps:
             return
         self.count += 1
         self._flush_frees()
-        signature, self._hash = self._hash, 0
+        signature, self._hash, self._begin = self._hash, 0, self._next
         wanted = self._recording.settings.steps
         if wanted is not None:
             if self.count >= wanted:

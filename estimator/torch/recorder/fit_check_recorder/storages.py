@@ -35,6 +35,8 @@ class Storages:
         self._blocks: dict[int, _Death] = {}
         self._sizes: dict[int, tuple[int, int]] = {}
         self._next = 0
+        #: Whether what happens now is no part of the program.
+        self.ignores = False
         self.live: dict[int, int] = {}
         self.peak: dict[int, int] = {}
 
@@ -51,7 +53,7 @@ class Storages:
         """Note the birth of the tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address not in self._blocks:
+        if address not in self._blocks and not self.ignores:
             index = tensor.device.index or 0
             self._bind(storage, self._birth(storage.nbytes(), operator, TENSOR, index))
 
