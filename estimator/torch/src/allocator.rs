@@ -1,5 +1,6 @@
 //! PyTorch's caching allocator.
 
+mod addresses;
 mod blocks;
 mod caching;
 mod config;

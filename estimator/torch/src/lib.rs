@@ -6,6 +6,8 @@
 
 pub mod allocator;
 pub mod analysis;
+pub mod compressed;
+mod pickle;
 #[cfg(unix)]
 pub mod recorder;
 pub mod replay;

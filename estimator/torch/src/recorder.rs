@@ -258,7 +258,7 @@ mod tests {
             writeln!(process, "[\"hello\", {{\"version\": 1, \"rank\": {rank}}}]").unwrap();
             writeln!(process, "[\"bye\", {{\"reason\": \"exit\", \"steps\": 0}}]").unwrap();
         }
-        while !recorder.has_ended() {
+        while !(recorder.has_ended() && recorder.connections.lock().len() == 2) {
             thread::yield_now();
         }
         let recordings = recorder.finish().unwrap();

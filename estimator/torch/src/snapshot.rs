@@ -1,14 +1,14 @@
 //! Memory snapshots of PyTorch: the files of `torch.cuda.memory._dump_snapshot()`.
 //!
-//! They are pickles. The crate that reads them executes nothing: a pickle that calls a function is refused.
+//! They are pickles, which [`crate::pickle`] reads without executing anything.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use crate::allocator::{SegmentEvent, Stream};
+use crate::pickle::{Item, Pickle, PickleError};
 use crate::trace::{Block, BlockId, BlockKind, Event, NameId, Trace};
 
 /// What a snapshot has of one device.
@@ -29,9 +29,12 @@ pub struct DeviceSnapshot {
 /// Why a file is not a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] std::io::Error),
     /// It is no pickle of a snapshot.
     #[error("it is no memory snapshot of PyTorch: {0}")]
-    Pickle(#[from] serde_pickle::Error),
+    Pickle(#[from] PickleError),
     /// The history of allocations was not recorded.
     #[error("the snapshot has no history of allocations")]
     NoHistory,
@@ -40,55 +43,76 @@ pub enum SnapshotError {
     Order(String),
 }
 
-#[derive(Deserialize)]
-struct File {
-    #[serde(default)]
-    segments: Vec<Segment>,
-    #[serde(default)]
-    device_traces: Vec<Vec<Entry>>,
-}
-
-#[derive(Deserialize)]
+/// A segment at the end of the history.
 struct Segment {
-    #[serde(default)]
-    device: u32,
-    address: u64,
     total_size: u64,
     stream: u64,
-    #[serde(default)]
     blocks: Vec<SegmentBlock>,
 }
 
-#[derive(Deserialize)]
 struct SegmentBlock {
-    size: u64,
-    requested_size: Option<u64>,
-    state: String,
-    /// Older versions have none: blocks are side by side.
-    address: Option<u64>,
+    address: u64,
+    requested_size: u64,
+    is_free: bool,
 }
 
-#[derive(Deserialize)]
-struct Entry {
-    action: String,
-    #[serde(default)]
+/// An event of the history.
+struct Entry<'a> {
+    action: &'a str,
     addr: i64,
-    #[serde(default)]
     size: i64,
-    #[serde(default)]
     stream: u64,
-    #[serde(default)]
-    frames: Vec<Frame>,
+    frames: Vec<Frame<'a>>,
 }
 
-#[derive(Deserialize)]
-struct Frame {
-    #[serde(default)]
-    filename: String,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    line: u64,
+struct Frame<'a> {
+    filename: &'a str,
+    name: &'a str,
+    line: i64,
+}
+
+impl Segment {
+    fn of(segment: Item) -> Self {
+        let mut next = segment.integer("address") as u64;
+        let blocks = segment.list("blocks").map(|block| {
+            let size = block.integer("size");
+            // Older versions write no addresses: blocks are side by side.
+            let address = block
+                .field("address")
+                .map_or(next, |_| block.integer("address") as u64);
+            next = address + size as u64;
+            SegmentBlock {
+                address,
+                requested_size: block
+                    .field("requested_size")
+                    .map_or(size, |_| block.integer("requested_size"))
+                    as u64,
+                is_free: block.text("state") == "inactive",
+            }
+        });
+        Self {
+            blocks: blocks.collect(),
+            total_size: segment.integer("total_size") as u64,
+            stream: segment.integer("stream") as u64,
+        }
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn of(entry: Item<'a>) -> Self {
+        let frames = entry.list("frames").map(|frame| Frame {
+            filename: frame.text("filename"),
+            name: frame.text("name"),
+            line: frame.integer("line"),
+        });
+        Self {
+            action: entry.text("action"),
+            addr: entry.integer("addr"),
+            size: entry.integer("size"),
+            stream: entry.integer("stream") as u64,
+            frames: frames.collect(),
+        }
+    }
 }
 
 /// Reads the snapshot of the device with the longest history.
@@ -96,33 +120,31 @@ struct Frame {
 /// # Errors
 ///
 /// The file is no snapshot, or has no history.
-pub fn read(file: impl Read) -> Result<DeviceSnapshot, SnapshotError> {
-    let file: File = serde_pickle::from_reader(file, serde_pickle::DeOptions::new())?;
-    let histories = file.device_traces.iter().enumerate();
-    let (device, history) = histories
-        .rev()
-        .max_by_key(|(_, history)| history.len())
-        .ok_or(SnapshotError::NoHistory)?;
+pub fn read(mut file: impl Read) -> Result<DeviceSnapshot, SnapshotError> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let pickle = Pickle::read(&bytes)?;
+    let histories = pickle.root().list("device_traces").enumerate();
+    let longest = histories.max_by_key(|(device, history)| (history.len(), Reverse(*device)));
+    let (device, history) = longest.ok_or(SnapshotError::NoHistory)?;
+    let history: Vec<Entry> = history.items().map(Entry::of).collect();
     if !history.iter().any(|entry| entry.action == "alloc") {
         return Err(SnapshotError::NoHistory);
     }
-    let device = device as u32;
-    let segments: Vec<&Segment> = file
-        .segments
-        .iter()
-        .filter(|segment| segment.device == device)
-        .collect();
+    let of_device = |segment: &Item| segment.integer("device") == device as i64;
+    let segments = pickle.root().list("segments").filter(of_device);
+    let segments: Vec<Segment> = segments.map(Segment::of).collect();
     let mut builder = Builder::default();
-    builder.earlier(&segments, history);
+    builder.earlier(&segments, &history);
     let earlier_blocks = builder.trace.blocks.len();
-    for entry in history {
+    for entry in &history {
         builder.entry(entry)?;
     }
     let mut trace = builder.trace;
     trace.events = Arc::new(builder.events);
     trace.names = Arc::new(builder.names);
     Ok(DeviceSnapshot {
-        device,
+        device: device as u32,
         trace,
         earlier_blocks,
         segments: builder.segments,
@@ -144,11 +166,11 @@ struct Builder {
 
 impl Builder {
     /// Adds the blocks that were there before the history: those that it frees first, and those that it never mentions.
-    fn earlier(&mut self, segments: &[&Segment], history: &[Entry]) {
+    fn earlier(&mut self, segments: &[Segment], history: &[Entry]) {
         let mut first: HashMap<i64, &Entry> = HashMap::new();
         for entry in history
             .iter()
-            .filter(|entry| matches!(entry.action.as_str(), "alloc" | "free_completed"))
+            .filter(|entry| matches!(entry.action, "alloc" | "free_completed"))
         {
             first.entry(entry.addr).or_insert(entry);
         }
@@ -158,13 +180,10 @@ impl Builder {
         let freed = freed.map(|entry| (entry.addr, entry.size as u64, entry.stream));
         let mut earlier: Vec<(i64, u64, u64)> = freed.collect();
         for segment in segments {
-            let mut next = segment.address;
-            for block in &segment.blocks {
-                let address = block.address.unwrap_or(next);
-                next = address + block.size;
-                if block.state != "inactive" && !first.contains_key(&(address as i64)) {
-                    let bytes = block.requested_size.unwrap_or(block.size);
-                    earlier.push((address as i64, bytes, segment.stream));
+            for block in segment.blocks.iter().filter(|block| !block.is_free) {
+                let address = block.address as i64;
+                if !first.contains_key(&address) {
+                    earlier.push((address, block.requested_size, segment.stream));
                 }
             }
         }
@@ -192,7 +211,7 @@ impl Builder {
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), SnapshotError> {
-        match entry.action.as_str() {
+        match entry.action {
             "alloc" => {
                 let operator = self.operator(&entry.frames);
                 self.allocate(entry.addr, entry.size as u64, entry.stream, operator);
@@ -226,7 +245,7 @@ impl Builder {
                 let file = own.filename.rsplit('/').next().unwrap_or_default();
                 format!("{} ({file}:{})", innermost.name, own.line)
             }
-            None => innermost.name.clone(),
+            None => innermost.name.into(),
         };
         let next = NameId(self.names.len() as u32);
         let name = *self.known_names.entry(text.clone()).or_insert(next);
@@ -239,43 +258,13 @@ impl Builder {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn pickled(snapshot: serde_json::Value) -> Vec<u8> {
-        serde_pickle::to_vec(&snapshot, serde_pickle::SerOptions::new()).unwrap()
-    }
-
-    fn entry(action: &str, addr: u64, size: u64) -> serde_json::Value {
-        let frames = json!([
-            {"filename": "/x/site-packages/torch/nn/functional.py", "name": "conv2d", "line": 5},
-            {"filename": "/home/me/train.py", "name": "main", "line": 12},
-        ]);
-        json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1, "frames": frames})
-    }
-
+    /// `data/snapshot.pickle`, which `data/snapshot.py` wrote: a history on device 1, that begins when two blocks are there.
     #[test]
     fn a_history_becomes_a_trace() {
-        let file = json!({
-            "device_traces": [[], [
-                entry("segment_alloc", 4096, 2 << 20),
-                entry("alloc", 4096, 1000),
-                entry("free_requested", 8192, 600),
-                entry("free_completed", 8192, 600),
-                entry("free_completed", 4096, 1000),
-                entry("snapshot", 0, 0),
-            ]],
-            "segments": [{
-                "device": 1, "address": 16384, "total_size": 2 << 20, "stream": 0,
-                "blocks": [
-                    {"size": 512, "requested_size": 400, "state": "active_allocated", "address": 16384},
-                    {"size": 1024, "requested_size": 0, "state": "inactive", "address": 16896},
-                ],
-            }],
-            "allocator_settings": {},
-        });
-        let snapshot = read(pickled(file).as_slice()).unwrap();
+        let file = include_bytes!("../data/snapshot.pickle");
+        let snapshot = read(&file[..]).unwrap();
         assert_eq!(
             (
                 snapshot.device,
@@ -302,14 +291,8 @@ mod tests {
 
     #[test]
     fn what_is_no_snapshot_is_refused() {
-        // `os.system("true")` as a pickle (protocol 0).
-        let call = b"cos\nsystem\n(S'true'\ntR.";
-        assert!(matches!(read(&call[..]), Err(SnapshotError::Pickle(_))));
         assert!(matches!(read(&b"hello"[..]), Err(SnapshotError::Pickle(_))));
-        let empty = pickled(json!({"device_traces": [[]], "segments": []}));
-        assert!(matches!(
-            read(empty.as_slice()),
-            Err(SnapshotError::NoHistory)
-        ));
+        // `{}`
+        assert!(matches!(read(&b"}."[..]), Err(SnapshotError::NoHistory)));
     }
 }

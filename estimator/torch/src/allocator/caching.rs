@@ -4,12 +4,13 @@
 //! PyTorch 2.5 to 2.15 but for the names of options. Private pools of CUDA graphs, and blocks that a second stream
 //! still uses (`record_stream`), are not modelled.
 
+use super::addresses::Addresses;
 use super::blocks::{Block, BlockIndex, Blocks, BySize, State};
 use super::sizes::{MIN_BLOCK, Pool, SMALL_SIZE};
 use super::{Allocator, AllocatorConfig, Refusal, Stream};
 
-/// The addresses of one segment; more than any device has.
-const ADDRESS_SPACE: u64 = 1 << 50;
+/// The addresses of an expandable segment; more than any device has.
+pub(super) const ADDRESS_SPACE: u64 = 1 << 50;
 
 /// What the allocator did with the device, for tests that follow a real allocator segment by segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct CachingAllocator {
     max_allocated: u64,
     max_reserved: u64,
     retries: u64,
-    next_address: u64,
+    pub(super) addresses: Addresses,
     /// The least capacity that would have given it one of the segments that it did not get.
     least_refused: u64,
 }
@@ -59,7 +60,7 @@ impl CachingAllocator {
             max_allocated: 0,
             max_reserved: 0,
             retries: 0,
-            next_address: 0,
+            addresses: Addresses::default(),
             least_refused: u64::MAX,
         }
     }
@@ -164,7 +165,7 @@ impl CachingAllocator {
         }
         self.take_from_device(segment)?;
         let block = Block {
-            address: self.new_addresses(),
+            address: self.addresses.take(segment),
             size: segment,
             stream: request.stream,
             pool: request.pool,
@@ -175,17 +176,6 @@ impl CachingAllocator {
             freed_at: 0,
         };
         Some(self.blocks.add(block))
-    }
-
-    /// The first address of a new segment.
-    pub(super) fn new_addresses(&mut self) -> u64 {
-        self.next_address += ADDRESS_SPACE;
-        self.next_address
-    }
-
-    /// The bytes of addresses that an expandable segment has.
-    pub(super) fn address_space(&self) -> u64 {
-        ADDRESS_SPACE / 2
     }
 
     /// Takes `bytes` from the device, if they are there.

@@ -46,11 +46,11 @@ impl AllocatorConfig {
     /// The variables that PyTorch reads, the first that is set.
     pub const VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-    /// The configuration with expandable segments.
-    pub fn expandable() -> Self {
+    /// The same configuration with expandable segments.
+    pub fn with_expandable_segments(&self) -> Self {
         Self {
             expandable_segments: true,
-            ..Self::default()
+            ..self.clone()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::CachingAllocator;
 use super::blocks::{Block, BlockIndex, ByAddress, State};
-use super::caching::Request;
+use super::caching::{ADDRESS_SPACE, Request};
 
 impl CachingAllocator {
     /// A block at the lowest address where free and new pages make enough (`try_allocate_expandable_block`), in no
@@ -41,10 +41,11 @@ impl CachingAllocator {
             }
         }
         let page = self.config.page_size(request.pool);
-        let address = self.new_addresses();
+        let size = ADDRESS_SPACE / page * page;
+        let address = self.addresses.take(size);
         let segment = Block {
             address,
-            size: self.address_space() / page * page,
+            size,
             stream: request.stream,
             pool: request.pool,
             state: State::Unmapped,

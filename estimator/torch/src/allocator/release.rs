@@ -1,7 +1,7 @@
 //! How the allocator gives memory back to the device.
 
 use super::CachingAllocator;
-use super::blocks::{BlockIndex, Blocks, BySize, State};
+use super::blocks::{Block, BlockIndex, Blocks, BySize, State};
 use super::caching::Request;
 use super::sizes::Pool;
 
@@ -28,7 +28,8 @@ impl CachingAllocator {
     /// Gives back a free segment.
     fn release(&mut self, block: BlockIndex) {
         self.blocks.unlist(block);
-        let size = self.blocks[block].size;
+        let Block { address, size, .. } = self.blocks[block];
+        self.addresses.give_back(address, size);
         self.blocks.remove(block);
         self.give_back(size);
     }
@@ -135,7 +136,11 @@ impl CachingAllocator {
         match self.blocks[unmapped].is_split() {
             true => self.blocks.list(unmapped),
             // The whole segment is empty.
-            false => self.blocks.remove(unmapped),
+            false => {
+                let Block { address, size, .. } = self.blocks[unmapped];
+                self.addresses.give_back(address, size);
+                self.blocks.remove(unmapped);
+            }
         }
     }
 }

@@ -125,7 +125,7 @@ proptest! {
     #[test]
     fn a_second_round_takes_nothing_new(size in 1u64..30 * MIB, count in 1usize..30) {
         let sizes = vec![size; count];
-        for config in [AllocatorConfig::default(), AllocatorConfig::expandable()] {
+        for config in [AllocatorConfig::default(), AllocatorConfig::default().with_expandable_segments()] {
             let mut allocator = CachingAllocator::new(config, u64::MAX);
             for round in 0..2 {
                 let blocks: Vec<_> = sizes.iter().map(|size| allocator.allocate(*size, 0).unwrap()).collect();
@@ -195,7 +195,10 @@ fn the_rest_of_a_large_block_up_to_1_mib_is_given_away_with_it() {
 
 #[test]
 fn an_expandable_segment_grows_by_pages() {
-    let mut allocator = CachingAllocator::new(AllocatorConfig::expandable(), 100 * MIB);
+    let mut allocator = CachingAllocator::new(
+        AllocatorConfig::default().with_expandable_segments(),
+        100 * MIB,
+    );
     let first = allocator.allocate(30 * MIB, 0).unwrap();
     assert_eq!(
         (allocator.allocated_bytes(), allocator.reserved_bytes()),
