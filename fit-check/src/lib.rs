@@ -30,6 +30,7 @@ pub mod resolve;
 pub mod schema;
 mod step;
 pub mod table;
+pub mod torch_program;
 pub mod user_error;
 pub mod values;
 

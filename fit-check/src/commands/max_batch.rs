@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, CallsKey, Question};
 use crate::cli::{self, Advise};
+use crate::commands::torch_batches;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::interrupt;
 use crate::job_info::{GpuName, JobInfo};
@@ -22,6 +23,11 @@ use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
+    if !raw.command.is_empty() {
+        let named = &raw.job.cards;
+        let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+        return torch_batches::run(&raw.command, &cards, &raw.output);
+    }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
     need_network(&request.model, &request.origin, "max-batch")?;
     answer(raw, &request)
@@ -66,6 +72,7 @@ impl Options {
             every_run,
             caching: _,
             output: _,
+            command: _,
         } = *raw;
         Self { advise, every_run }
     }

@@ -10,7 +10,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use wait_timeout::ChildExt;
 
-use super::CountingDriver;
 use crate::child_process;
 use crate::interrupt;
 use crate::user_error::UserError;
@@ -50,22 +49,35 @@ pub const GRACE: Duration = Duration::from_secs(5);
 /// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `program` with `arguments` on the cards of `driver`, for at most `timeout`. What it writes to stdout goes to
-/// `stdout`, and its errors where this program's go. When this returns, none of its processes is left.
+/// Where a program's output goes.
+#[derive(Debug)]
+pub struct ProgramOutput {
+    /// What it writes to stdout.
+    pub stdout: Stdio,
+    /// What it writes to stderr.
+    pub stderr: Stdio,
+}
+
+/// Runs `program` with `arguments` for at most `timeout`, after `prepare` has set its environment. It is ended as soon as
+/// `has_answered` says so and it goes on for longer than [`GRACE`] all the same. When this returns, none of its processes is left.
 ///
 /// # Errors
 ///
 /// The program cannot be started.
 pub fn run(
-    driver: &CountingDriver,
     program: &Path,
     arguments: &[OsString],
-    stdout: Stdio,
+    prepare: impl FnOnce(&mut Command),
+    has_answered: impl Fn() -> bool,
+    output: ProgramOutput,
     timeout: Duration,
 ) -> anyhow::Result<Ended> {
     let mut command = Command::new(program);
-    command.args(arguments).stdout(stdout);
-    driver.apply(&mut command);
+    command
+        .args(arguments)
+        .stdout(output.stdout)
+        .stderr(output.stderr);
+    prepare(&mut command);
     child_process::end_with_parent(&mut command);
     if std::io::stdin().is_terminal() {
         // The program is in a process group of its own, which may not read from the terminal.
@@ -79,6 +91,7 @@ pub fn run(
         .map_err(|error| cannot_start(program, &error))?;
     let mut group = Group::new(child);
     let until = Instant::now() + timeout;
+    let mut answered: Option<Instant> = None;
     loop {
         if let Some(status) = group.child.wait_timeout(INTERVAL)? {
             return Ok(ended(status));
@@ -88,6 +101,13 @@ pub fn run(
         }
         if Instant::now() >= until {
             return Ok(Ended::TimedOut(timeout.as_secs()));
+        }
+        answered = match has_answered() {
+            true => answered.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+        if answered.is_some_and(|since| since.elapsed() >= GRACE) {
+            return Ok(Ended::Exited(0));
         }
     }
 }
@@ -171,7 +191,7 @@ fn cannot_start(program: &Path, error: &std::io::Error) -> UserError {
     let name = program.display();
     match error.kind() {
         std::io::ErrorKind::NotFound => UserError::new(format!("there is no program `{name}`")).hint(
-            "name a program that is built, as you would start it: target/release/train, for instance",
+            "name a program as you would start it: python train.py, or target/release/train, for instance",
         ),
         std::io::ErrorKind::PermissionDenied => {
             UserError::new(format!("`{name}` may not be executed"))

@@ -12,7 +12,8 @@ use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled};
 use super::{Cell, Report, Table};
 use crate::report::{EstimateReport, Verdict};
 
-fn breakdown(at_peak: &Breakdown) -> String {
+/// A line for each category that has anything at the peak.
+pub(crate) fn breakdown(at_peak: &Breakdown) -> String {
     let total = at_peak.total().as_f64().max(1.0);
     let mut lines = String::new();
     for category in Category::iter() {
@@ -34,7 +35,8 @@ fn breakdown(at_peak: &Breakdown) -> String {
 }
 
 /// A figure of an estimate.
-pub(crate) struct Figure {
+#[derive(Debug)]
+pub struct Figure {
     /// Its name.
     pub name: &'static str,
     /// Its amount.
@@ -188,7 +190,8 @@ impl EstimateReport {
     }
 }
 
-fn layer_table(layers: &[LayerMemory]) -> Table {
+/// The table of layers.
+pub(crate) fn layer_table(layers: &[LayerMemory]) -> Table {
     Table::of("Layers", layers)
         .column("layer", |l| &l.path)
         .column("kind", |l| &l.kind)

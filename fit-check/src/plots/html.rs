@@ -5,11 +5,9 @@ use maud::{Markup, PreEscaped, html};
 use strum::IntoEnumIterator;
 
 use super::{Plot, chart};
-use crate::output::estimate::figures;
 use crate::output::html::document;
-use crate::output::job_lines::{burn, verdict_line};
+use crate::output::job_lines::verdict_line;
 use crate::output::terminal::plain;
-use crate::output::weights_check;
 
 const STYLE: &str = include_str!("html.css");
 const SORT: &str = include_str!("sort.js");
@@ -27,7 +25,7 @@ const OF_LAYER: [OfLayer; 4] = [
 
 /// The page.
 pub fn render(plot: &Plot) -> String {
-    let title = plot.title();
+    let title = &plot.title;
     let body = html! {
         h1 { (title) }
         (answer(plot))
@@ -43,7 +41,7 @@ pub fn render(plot: &Plot) -> String {
         h2 { "At the peak" }
         (at_peak(plot))
         h2 { "Layers" }
-        (layers(&plot.report.layers))
+        (layers(plot.layers))
         h2 { "Assumptions" }
         (assumptions(plot))
         script { (PreEscaped(SORT)) }
@@ -53,16 +51,15 @@ pub fn render(plot: &Plot) -> String {
 }
 
 fn answer(plot: &Plot) -> Markup {
-    let report = plot.report;
     html! {
-        @for verdict in report.verdicts() {
+        @for verdict in plot.verdicts {
             p class=(if verdict.holds() { "good" } else { "bad" }) {
                 strong { (plain(&verdict_line(verdict))) }
             }
         }
         table {
             tbody {
-                @for figure in figures(report) {
+                @for figure in &plot.figures {
                     tr {
                         td.name { (figure.name) }
                         td.amount { strong { (figure.bytes) } }
@@ -75,7 +72,7 @@ fn answer(plot: &Plot) -> Markup {
 }
 
 fn at_peak(plot: &Plot) -> Markup {
-    let at_peak = &plot.report.at_peak;
+    let at_peak = &plot.at_peak;
     let total = at_peak.total().as_f64().max(1.0);
     let there = || Category::iter().filter(|category| at_peak[*category].0 > 0);
     html! {
@@ -149,41 +146,14 @@ fn amount(bytes: Bytes) -> Markup {
 }
 
 fn assumptions(plot: &Plot) -> Markup {
-    let report = plot.report;
-    let asked = &report.asked;
-    let recipe = plot.published.map(|published| published.recipe);
-    let differences = plot.published.map_or(&[][..], |p| p.differences);
     html! {
         dl {
-            dt { "Job" }
-            dd { (plot.title()) }
-            dt { "Burn" }
-            dd { (burn(asked)) "; one optimizer step after the first" }
-            dt { "Card" }
-            @for verdict in report.verdicts() {
-                @let gpu = &verdict.gpu;
-                dd {
-                    (gpu.name) ": " (gpu.usable_bytes) " usable, "
-                    (gpu.overhead_bytes) " of them for the process"
-                }
-            }
-            @if report.verdict.is_none() {
-                dd { "none was named: simulated with as much memory as is asked for" }
-            }
-            @if let Some(weights) = &asked.weights {
-                dt { "Weights" }
-                dd { (weights_check::lines(weights).trim()) }
-            }
-            @if let Some(recipe) = recipe {
-                dt { "Published recipe" }
-                dd { (recipe) }
-            }
-            @if !differences.is_empty() {
-                dt { "Differences from the reference implementation" }
-                @for difference in differences { dd { (difference) } }
+            @for (name, lines) in &plot.assumptions {
+                dt { (name) }
+                @for line in lines { dd { (line) } }
             }
             dt { "Made by" }
-            dd { "fit-check " (env!("CARGO_PKG_VERSION")) ": the step was run on a simulated card, not computed from formulas" }
+            dd { "fit-check " (env!("CARGO_PKG_VERSION")) ": " (plot.method) }
         }
     }
 }

@@ -183,7 +183,7 @@ fn over(typed: Request, published: Request) -> Request {
 }
 
 /// The cards of the command line, else of the preset, else one card for each class.
-fn cards(
+pub(super) fn cards(
     raw: &cli::Table,
     preset: Option<Preset>,
     runtime: Runtime,
