@@ -75,12 +75,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
 
     /// The runs of `program` with `batch` samples on a device like `device`; `shown` is the one with unlimited memory whose figures
     /// an answer shows.
-    pub(crate) fn with(
-        program: &'a P,
-        batch: u64,
-        device: &DeviceSpec,
-        shown: Simulated,
-    ) -> Self {
+    pub(crate) fn with(program: &'a P, batch: u64, device: &DeviceSpec, shown: Simulated) -> Self {
         let others = Others::default();
         if let Some(first) = &shown.first_run {
             others.first.get_or_init(|| Ok(first.clone()));
@@ -218,7 +213,9 @@ impl<'a, P: Program> StepRuns<'a, P> {
     /// Whether `device` has more room than `required`, by one part of so many that are called `close`.
     fn has_room(&self, device: &DeviceSpec, required: Bytes, close: u64) -> bool {
         let wanted = required + required / close;
-        let room = device.available().is_none_or(|available| available >= wanted);
+        let room = device
+            .available()
+            .is_none_or(|available| available >= wanted);
         room && self.fits_a_page(device)
     }
 
@@ -252,9 +249,15 @@ impl<'a, P: Program> StepRuns<'a, P> {
         required: Bytes,
         is_refused: bool,
     ) -> Result<Arc<Simulated>, Error> {
-        let known = self.others.first.get().and_then(|first| first.as_ref().ok());
+        let known = self
+            .others
+            .first
+            .get()
+            .and_then(|first| first.as_ref().ok());
         let same = |first: &Arc<Simulated>| {
-            let room = device.available().is_none_or(|available| first.reserved <= available);
+            let room = device
+                .available()
+                .is_none_or(|available| first.reserved <= available);
             is_refused || room && self.fits_a_page(device)
         };
         if known.is_some_and(same) || self.has_room(device, required, CLOSE_TO_FIRST) {

@@ -2,6 +2,7 @@
 //!
 //! The file is long because it has one structure for each command, and nothing else.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -55,7 +56,7 @@ pub enum Command {
     Table(Box<Table>),
     /// Run the step on a device of this machine, and compare the estimate with it
     Verify(Box<Verify>),
-    /// Run your CUDA program on cards that do not exist, and report the memory that it takes
+    /// Run your PyTorch or burn program on cards that do not exist, and report the memory that it takes
     Run(Box<Run>),
     /// The process in which `verify` trains
     #[command(hide = true)]
@@ -156,6 +157,7 @@ pub struct PlotFiles {
 
 /// The options of `max-batch`.
 #[derive(Debug, Args)]
+#[command(mut_args(not_with_command), mut_arg("model", optional_with_command))]
 pub struct MaxBatch {
     /// The job.
     #[command(flatten)]
@@ -170,10 +172,30 @@ pub struct MaxBatch {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+    /// A PyTorch program and its arguments in place of a model, with {batch} where the batch goes
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// `arg` of a command that takes a program in place of a model: what describes the job is then in the program.
+fn not_with_command(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "gpu" | "gpus" | "memory" | "format" | "output" | "quiet" | "command" => arg,
+        _ => arg.conflicts_with("command"),
+    }
+}
+
+/// The model, which a program can take the place of.
+fn optional_with_command(model: Arg) -> Arg {
+    model
+        .required(false)
+        .required_unless_present("command")
+        .default_value("")
 }
 
 /// The options of `table`.
 #[derive(Debug, Args)]
+#[command(mut_args(not_with_command))]
 pub struct Table {
     /// Models of the zoo, or paths as for `estimate` [default: the whole zoo]
     #[arg(value_name = "MODEL")]
@@ -197,6 +219,9 @@ pub struct Table {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+    /// A PyTorch program and its arguments in place of models, with {batch} where the batch goes
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
 }
 
 /// The options of `verify`.
@@ -289,6 +314,22 @@ pub struct Run {
     /// A card with exactly this much memory for the program: 10GB is 10^10 bytes, 10GiB is 10 * 2^30
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<String>,
+    /// The memory that a process takes on the card beside its allocator: context and libraries, as nvidia-smi shows
+    /// them on a machine of yours [default: what the catalogue says of the card]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        allow_hyphen_values = true,
+        requires = "gpu"
+    )]
+    pub overhead: Option<String>,
+    /// Optimizer steps after which a PyTorch program is ended; 0 if it makes none [default: until two make the same
+    /// allocations]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub steps: Option<String>,
+    /// Add a table of the modules of a PyTorch program
+    #[arg(long)]
+    pub layers: bool,
     /// Seconds after which the program is stopped
     #[arg(
         long,
@@ -300,15 +341,16 @@ pub struct Run {
     /// Let the program change your files. Otherwise all that it writes is gone when it ends
     #[arg(long)]
     pub allow_writes: bool,
-    /// Write a page for a browser: the memory that the program holds, over its calls of the driver
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// The files of plots.
+    #[command(flatten)]
+    pub plots: PlotFiles,
     /// Where the answer goes; the program's own output goes where it always does.
     #[command(flatten)]
     pub output: Output,
-    /// The program, built with burn's feature `cuda`, and its arguments
+    /// The program and its arguments: a PyTorch program as you start it (python train.py), or one with burn's feature
+    /// `cuda`
     #[arg(last = true, required = true, value_name = "PROGRAM")]
-    pub command: Vec<std::ffi::OsString>,
+    pub command: Vec<OsString>,
 }
 
 /// The options of `models`.

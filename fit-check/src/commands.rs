@@ -9,6 +9,7 @@ mod models;
 mod run;
 mod shell;
 pub mod table;
+mod torch_batches;
 mod verify;
 
 use std::process::ExitCode;

@@ -33,6 +33,7 @@ pub mod schema;
 mod step;
 pub mod table;
 mod terminal_state;
+pub mod torch_program;
 pub mod user_error;
 mod user_program;
 pub mod values;

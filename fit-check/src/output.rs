@@ -15,6 +15,8 @@ mod models;
 pub(crate) mod run;
 mod table;
 pub mod terminal;
+pub(crate) mod torch;
+pub(crate) mod torch_batches;
 pub mod verify;
 pub(crate) mod weights_check;
 

@@ -9,34 +9,57 @@ mod trace;
 use std::ops::Range;
 
 use estimator::analysis::History;
-use estimator::record::Recording;
-use estimator::{Analysis, Simulated};
+use estimator::record::Layer;
+use estimator::{Analysis, Breakdown, Bytes, LayerMemory, Simulated};
 use model_zoo::Variant;
+use serde_json::{Value, json};
 
 use crate::cli;
+use crate::output::estimate::{Figure, figures};
 use crate::output::file::{self, File};
-use crate::output::job_lines::headline;
+use crate::output::job_lines::{burn, headline};
 use crate::output::terminal::plain;
-use crate::report::EstimateReport;
+use crate::output::weights_check;
+use crate::report::{EstimateReport, Verdict};
 use crate::user_error::{UserError, printable};
 
 /// A step to draw.
 #[derive(Debug)]
 pub struct Plot<'a> {
-    /// The answer about it.
-    pub report: &'a EstimateReport,
-    /// The published network, if there is one.
-    pub published: Option<&'a Variant>,
-    /// The recorded calls.
-    pub recording: &'a Recording,
+    /// The title: `resnet-50, batch 32, 224x224 px, fp32, adam`. It has no character that XML or JSON refuse.
+    pub title: String,
+    /// Whether it fits on each card.
+    pub verdicts: &'a [Verdict],
+    /// The figures of the answer.
+    pub figures: Vec<Figure>,
+    /// The bytes in use at the peak.
+    pub peak_bytes: Bytes,
+    /// When the peak is: phase, layer, kernel.
+    pub peak_words: Vec<String>,
+    /// What is in use at the peak.
+    pub at_peak: Breakdown,
+    /// The layers of the answer.
+    pub layers: &'a [LayerMemory],
+    /// Whether these are the layers of the step without fusion, although burn fuses.
+    pub layers_unfused: bool,
+    /// What the answer is about, and what it assumes: headings and lines.
+    pub assumptions: Vec<(&'static str, Vec<String>)>,
+    /// How the answer was found.
+    pub method: &'static str,
+    /// The layers, by the number that the history has.
+    pub layer_names: &'a [Layer],
     /// How the memory in use changed.
     pub history: History,
     /// The position of the event at the peak of memory; none if nothing happened.
     pub peak: Option<usize>,
+    /// The job, as the JSON of the answer has it.
+    pub asked_json: Value,
+    /// The peak, as the JSON of the answer has it.
+    pub peak_json: Value,
 }
 
 impl<'a> Plot<'a> {
-    /// The plot of the run that `report` is about.
+    /// The plot of the run that `report` is about; `published` is its network in the zoo.
     pub fn new(
         report: &'a EstimateReport,
         published: Option<&'a Variant>,
@@ -44,26 +67,87 @@ impl<'a> Plot<'a> {
     ) -> Self {
         let recording = &simulated.recording;
         let analysis = Analysis::of(recording);
-        let peak = analysis.timeline.peak(recording);
+        let position = analysis.timeline.peak(recording);
+        let peak = &report.peak;
+        let title = title(&headline(&report.asked));
+        let mut peak_words = vec![format!(
+            "peak {} in the {} phase",
+            peak.live_bytes, peak.phase
+        )];
+        peak_words.extend(peak.layer.iter().map(|layer| format!("layer {layer}")));
+        peak_words.extend(peak.kernel.iter().map(|kernel| format!("kernel {kernel}")));
         Self {
-            report,
-            published,
-            recording,
+            assumptions: assumptions(report, published, &title),
+            title,
+            verdicts: report.verdicts(),
+            figures: figures(report),
+            peak_bytes: peak.live_bytes,
+            peak_words,
+            at_peak: report.at_peak,
+            layers: &report.layers,
+            layers_unfused: report.layers_unfused,
+            method: "the step was run on a simulated card, not computed from formulas",
+            layer_names: &recording.layers,
             history: analysis.history(recording),
-            peak: peak.map(|peak| peak.position),
+            peak: position.map(|position| position.position),
+            asked_json: json!(report.asked),
+            peak_json: json!(peak),
         }
-    }
-
-    /// The title: `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`. A name can come from a file and hold any
-    /// character, and neither XML nor JSON allows all of them.
-    pub fn title(&self) -> String {
-        printable(&plain(&headline(&self.report.asked)))
     }
 
     /// The events of the step with the peak.
     pub fn step(&self) -> Range<usize> {
         self.history.step_around(self.peak.unwrap_or_default())
     }
+}
+
+/// `headline` as a title. A name can come from a file and hold any character, and neither XML nor JSON allows all of
+/// them.
+pub(crate) fn title(headline: &str) -> String {
+    printable(&plain(headline))
+}
+
+fn assumptions(
+    report: &EstimateReport,
+    published: Option<&Variant>,
+    title: &str,
+) -> Vec<(&'static str, Vec<String>)> {
+    let asked = &report.asked;
+    let mut lines = vec![
+        ("Job", vec![title.to_string()]),
+        ("Burn", vec![burn(asked)]),
+        ("Card", cards(report.verdicts())),
+    ];
+    if let Some(weights) = &asked.weights {
+        let check = weights_check::lines(weights);
+        lines.push(("Weights", vec![check.trim().to_string()]));
+    }
+    if let Some(published) = published {
+        lines.push(("Published recipe", vec![published.recipe.to_string()]));
+        if !published.differences.is_empty() {
+            let differences = published.differences.iter().map(ToString::to_string);
+            lines.push((
+                "Differences from the reference implementation",
+                differences.collect(),
+            ));
+        }
+    }
+    lines
+}
+
+/// A line about each card.
+pub(crate) fn cards(verdicts: &[Verdict]) -> Vec<String> {
+    if verdicts.is_empty() {
+        return vec!["none was named: simulated with as much memory as is asked for".to_string()];
+    }
+    let gpus = verdicts.iter().map(|verdict| &verdict.gpu);
+    let lines = gpus.map(|gpu| {
+        format!(
+            "{}: {} usable, {} of them for the process",
+            gpu.name, gpu.usable_bytes, gpu.overhead_bytes
+        )
+    });
+    lines.collect()
 }
 
 /// Draws a step, as the text of a file.

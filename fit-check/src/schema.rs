@@ -14,6 +14,8 @@ use crate::report::{
     EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, VerifyReport,
 };
 use crate::table::TableReport;
+use crate::torch_program::TorchReport;
+use crate::torch_program::batches::TorchBatchReport;
 
 /// The schema of all answers. Each kind of answer is a definition; a command with several kinds, such as `verify`, has
 /// several.
@@ -37,6 +39,8 @@ pub fn schema() -> Value {
     add("program", of::<ProgramReport>(&mut generator));
     add("cache", of::<CacheReport>(&mut generator));
     add("run", of::<ProgramMemoryReport>(&mut generator));
+    add("run_torch", of::<TorchReport>(&mut generator));
+    add("torch_batches", of::<TorchBatchReport>(&mut generator));
     let names: Vec<_> = answers.keys().cloned().collect();
     let any_of = names
         .iter()

@@ -211,7 +211,7 @@ fn cannot_start(program: &Path, error: &std::io::Error) -> UserError {
     let name = program.display();
     match error.kind() {
         std::io::ErrorKind::NotFound => UserError::new(format!("there is no program `{name}`")).hint(
-            "name a program that is built, as you would start it: target/release/train, for instance",
+            "name a program as you would start it: python train.py, or target/release/train, for instance",
         ),
         std::io::ErrorKind::PermissionDenied => {
             UserError::new(format!("`{name}` may not be executed"))

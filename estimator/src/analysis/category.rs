@@ -28,6 +28,8 @@ pub enum Category {
     Activations,
     /// Buffers that exist only within a phase, and the runtime's metadata of launches.
     Temporaries,
+    /// Memory that libraries keep for their kernels. burn has none; PyTorch's cuBLAS has.
+    Workspaces,
     /// The batch.
     Inputs,
     /// Running statistics, and noise that is drawn once.
@@ -59,10 +61,17 @@ pub struct Breakdown {
     pub activations: Bytes,
     /// Buffers that exist only within a phase.
     pub temporaries: Bytes,
+    /// Memory that libraries keep for their kernels; absent if there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub workspaces: Bytes,
     /// The batch.
     pub inputs: Bytes,
     /// Running statistics, and noise that is drawn once.
     pub buffers: Bytes,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    bytes.0 == 0
 }
 
 impl Breakdown {
@@ -89,6 +98,7 @@ impl Index<Category> for Breakdown {
             Category::Optimizer => &self.optimizer,
             Category::Activations => &self.activations,
             Category::Temporaries => &self.temporaries,
+            Category::Workspaces => &self.workspaces,
             Category::Inputs => &self.inputs,
             Category::Buffers => &self.buffers,
         }
@@ -103,6 +113,7 @@ impl IndexMut<Category> for Breakdown {
             Category::Optimizer => &mut self.optimizer,
             Category::Activations => &mut self.activations,
             Category::Temporaries => &mut self.temporaries,
+            Category::Workspaces => &mut self.workspaces,
             Category::Inputs => &mut self.inputs,
             Category::Buffers => &mut self.buffers,
         }

@@ -67,6 +67,26 @@ impl History {
         }
     }
 
+    /// A history of `end` events that another program than burn made.
+    pub fn new(
+        points: Vec<UsagePoint>,
+        phases: Vec<Span<PhaseOfStep>>,
+        layers: Vec<Span<LayerId>>,
+        end: usize,
+    ) -> Self {
+        let any_data = phases.iter().any(|span| span.what.phase == Phase::Data);
+        Self {
+            points,
+            phases,
+            layers,
+            end,
+            first_phase: match any_data {
+                true => Phase::Data,
+                false => Phase::Forward,
+            },
+        }
+    }
+
     /// The events of the step that contains the event at `position`, from its first batch to its last update;
     /// before the first batch, all events up to that. Forward passes stand for batches if there are none.
     pub fn step_around(&self, position: usize) -> Range<usize> {

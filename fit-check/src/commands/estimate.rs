@@ -16,12 +16,30 @@ use crate::progress::Progress;
 use crate::report::{EstimateReport, Range, Verdict};
 use crate::resolve::{Batch, ResolvedRequest};
 use crate::step::training_job;
+use crate::torch_program::snapshot;
 use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    if snapshot::is_snapshot(&raw.job.model) {
+        return of_snapshot(raw);
+    }
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
     answer(raw, &request)
+}
+
+/// The answer about a memory snapshot of PyTorch.
+fn of_snapshot(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let named = &raw.job.cards;
+    let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+    let conf = torch_memory::recorder::allocator_variable().unwrap_or_default();
+    let report = snapshot::report(&raw.job.model, &cards[0], &conf)?;
+    output::write(&report, &raw.output)?;
+    Ok(match report.fits() {
+        true => FITS,
+        false => DOES_NOT_FIT,
+    })
 }
 
 /// Runs the command for `request`.
@@ -132,7 +150,15 @@ fn simulate<M: Model + Sync>(
             render(&advised, options).write(&to)
         };
         let status = status(&report);
-        match advising::changes(request, card, &layers, Goal::Batch, &progress, status, write) {
+        match advising::changes(
+            request,
+            card,
+            &layers,
+            Goal::Batch,
+            &progress,
+            status,
+            write,
+        ) {
             Ok(advice) => report.advice = Some(advice),
             Err(error) => unadvised = Some(error),
         }

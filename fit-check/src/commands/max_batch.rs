@@ -8,6 +8,7 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::commands::torch_batches;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::{GpuName, JobInfo};
 use crate::output::{self, Rendered, terminal};
@@ -19,6 +20,11 @@ use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
+    if !raw.command.is_empty() {
+        let named = &raw.job.cards;
+        let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+        return torch_batches::run(&raw.command, &cards, &raw.output);
+    }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
     answer(raw, &request)
 }
@@ -62,6 +68,7 @@ impl Options {
             advise,
             caching: _,
             output: _,
+            command: _,
         } = *raw;
         Self {
             advise,

@@ -1,19 +1,22 @@
 //! Runs a program through CUDA's own runtime on cards that do not exist.
 
 use std::path::Path;
-use std::process::Command;
 
 use estimator::{Runtime, Tuning};
+use torch_memory::stream::Recording;
 
 use crate::cli;
-use crate::counting_driver::{
-    self, CardUsage, Conditions, CountingDriver, Ended, ProgramMemoryReport,
-};
+use crate::counting_driver::{CardUsage, Ended, ProgramMemoryReport, ProgramOutput};
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::{GpuName, SCHEMA};
 use crate::local_gpu::AUTO;
-use crate::output::file::{self, File};
+use crate::output::file::File;
+use crate::output::torch::WithModules;
 use crate::resolve::{self, Card};
+use crate::torch_program::failure::failure;
+use crate::torch_program::plot::{layer_names, plot};
+use crate::torch_program::report::allocator_config;
+use crate::torch_program::{Launch, Ran, TorchReport, placeholder};
 use crate::user_error::UserError;
 use crate::user_program::{GRACE, Sink};
 use crate::values;
@@ -22,35 +25,77 @@ use crate::{interrupt, output};
 /// Runs the command.
 pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
-    let html = raw.html.as_deref().map(|path| File {
-        path,
-        option: "--html",
-        otherwise: "leave it out",
-    });
-    html.as_ref().map_or(Ok(()), File::check)?;
-    let answer = raw.output.output.as_deref().map(|path| ("--output", path));
-    let page = raw.html.as_deref().map(|path| ("--html", path));
-    file::check_apart(answer.into_iter().chain(page))?;
+    raw.plots.check(&raw.output)?;
     let timeout = values::seconds("--timeout", &raw.timeout)?;
-    let cards = cards(raw)?;
-    let (program, arguments) = raw
-        .command
-        .split_first()
-        .ok_or_else(|| UserError::new("run needs a program"))?;
-    let specs: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
+    let cards = with_overhead(cards(&raw.gpu, raw.memory.as_deref())?, raw)?;
+    let steps = steps(raw)?;
     interrupt::watch(GRACE)?;
-    let driver = CountingDriver::new(&specs, Conditions::default())?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    let ended = counting_driver::run(
-        &driver,
-        command,
-        raw.allow_writes,
-        program_stdout(&raw.output),
+    let launch = Launch {
+        command: &raw.command,
+        cards: &cards,
+        steps,
+        allow_writes: raw.allow_writes,
         timeout,
-    )?;
+    };
+    let ran = launch.run(ProgramOutput {
+        stdout: program_stdout(&raw.output),
+        stderr: Sink::Stderr,
+    })?;
     interrupt::disarm();
-    let journal = driver.journal()?;
+    match ran.recordings.is_empty() {
+        true => of_driver(raw, &cards, ran),
+        false => of_torch(raw, &cards, &ran),
+    }
+}
+
+/// The answer about a program that uses PyTorch's CUDA.
+fn of_torch(raw: &cli::Run, cards: &[Card], ran: &Ran) -> anyhow::Result<u8> {
+    let program = placeholder::shown(&raw.command);
+    let failed = failure(&program, &ran.recordings, ran.ended, steps(raw)? == Some(0));
+    // Of a program that fails in its first step there is nothing to tell but that.
+    if ran.recordings.iter().all(|recording| recording.steps == 0)
+        && let Some(failed) = failed
+    {
+        return Err(failed.into());
+    }
+    let report = TorchReport::new(program, &ran.recordings, cards)?;
+    match raw.layers {
+        true => output::write(&WithModules(&report), &raw.output)?,
+        false => output::write(&report, &raw.output)?,
+    }
+    // If a plot cannot be written, the answer is there.
+    draw(raw, &report, &ran.recordings)?;
+    match failed {
+        Some(failed) => {
+            anstream::eprintln!("{failed}");
+            Ok(UNKNOWN)
+        }
+        None if report.fits() => Ok(FITS),
+        None => Ok(DOES_NOT_FIT),
+    }
+}
+
+/// Draws the process that needs the most memory.
+fn draw(raw: &cli::Run, report: &TorchReport, recordings: &[Recording]) -> anyhow::Result<()> {
+    let Some(process) = report.largest().filter(|_| raw.plots.any()) else {
+        return Ok(());
+    };
+    let mut of_process = recordings.iter();
+    let Some(recording) = of_process.find(|recording| recording.process.rank == process.rank)
+    else {
+        return Ok(());
+    };
+    let config = allocator_config(&recording.process)?;
+    let names = layer_names(&recording.trace);
+    raw.plots
+        .write(&plot(report, process, &recording.trace, &config, &names))
+}
+
+/// The answer about a program that opens the CUDA driver itself.
+fn of_driver(raw: &cli::Run, cards: &[Card], ran: Ran) -> anyhow::Result<u8> {
+    let ended = ran.ended;
+    let program = Path::new(&raw.command[0]);
+    let journal = ran.journal.unwrap_or_default();
     let used = cards.iter().enumerate().filter_map(|(index, card)| {
         let gpu = GpuName::new(card);
         let usage = journal.usage(index, gpu.overhead_bytes)?;
@@ -67,8 +112,20 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     }
     output::write(&report, &raw.output)?;
     // If the page cannot be written, the answer is there.
-    if let Some(file) = html {
+    if let Some(path) = &raw.plots.html {
+        let file = File {
+            path,
+            option: "--html",
+            otherwise: "leave it out",
+        };
         file.save(&output::run::html(&report))?;
+    }
+    if raw.plots.svg.is_some() || raw.plots.trace.is_some() {
+        anstream::eprintln!(
+            "{}",
+            UserError::new("--svg and --trace are for PyTorch programs")
+                .hint("--html draws the memory of this one")
+        );
     }
     match report.fits() {
         Some(false) => Ok(DOES_NOT_FIT),
@@ -81,6 +138,25 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     }
 }
 
+/// The number of optimizer steps after which the recorder ends the program, if one was typed.
+fn steps(raw: &cli::Run) -> Result<Option<u32>, UserError> {
+    match raw.steps.as_deref() {
+        Some("0") => Ok(Some(0)),
+        steps => Ok(values::optional_count("--steps", steps)?.map(|steps| steps as u32)),
+    }
+}
+
+/// `cards`, of each of which a process takes as much beside its allocator as was typed.
+fn with_overhead(mut cards: Vec<Card>, raw: &cli::Run) -> Result<Vec<Card>, UserError> {
+    if let Some(size) = &raw.overhead {
+        let overhead = values::memory(size)?;
+        for card in &mut cards {
+            card.device.card.overhead = overhead;
+        }
+    }
+    Ok(cards)
+}
+
 /// Where the program's stdout goes. Its text would be in the middle of an answer for another program.
 fn program_stdout(output: &cli::Output) -> Sink {
     match output.output.is_none() && output.format != cli::Format::Table {
@@ -89,9 +165,9 @@ fn program_stdout(output: &cli::Output) -> Sink {
     }
 }
 
-/// The named cards, in the order of their indices.
-fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
-    for name in raw.gpu.iter().filter(|name| *name != AUTO) {
+/// The cards of NVIDIA that are called `names`, or one with `memory`, in the order of their indices.
+pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
+    for name in names.iter().filter(|name| *name != AUTO) {
         let gpu = resolve::gpu(name)?;
         if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
@@ -99,8 +175,7 @@ fn cards(raw: &cli::Run) -> Result<Vec<Card>, UserError> {
             ));
         }
     }
-    let memory = raw.memory.as_deref();
-    let cards = resolve::cards(&raw.gpu, memory, Runtime::Cuda, Tuning::Cold)?;
+    let cards = resolve::cards(names, memory, Runtime::Cuda, Tuning::Cold)?;
     match cards.is_empty() {
         true => Err(UserError::new("run needs a card with a size").hint(
             "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",
@@ -115,7 +190,7 @@ fn unused(report: &ProgramMemoryReport) -> UserError {
         ended => format!("it {ended} and used no CUDA device"),
     };
     UserError::new(format!("{}: {error}", report.program)).hint(
-        "build the program with burn's feature `cuda` and have it use `Device::cuda(0)`, or set BURN_DEVICE=cuda; `cargo fit-check` needs neither",
+        "a PyTorch program has to put its model on `cuda`, with a PyTorch that is installed for the Python which you start; a burn program is built with its feature `cuda`, and uses `Device::cuda(0)` or BURN_DEVICE=cuda (`cargo fit-check` needs neither)",
     )
 }
 

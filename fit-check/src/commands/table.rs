@@ -16,6 +16,7 @@ use estimator::{
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
 use crate::cli;
+use crate::commands::torch_batches;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
@@ -27,6 +28,10 @@ use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
+    if !raw.command.is_empty() {
+        let cards = plan::cards(raw, None, estimator::Runtime::Cuda)?;
+        return torch_batches::run(&raw.command, &cards, &raw.output);
+    }
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;
     interrupt::watch(Duration::ZERO)?;

@@ -160,7 +160,7 @@ impl Verification {
                 &self.job,
                 self.runtime(),
                 Some(self.tuning),
-                batch
+                batch,
             )
         }
     }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::CountingDriver;
 use crate::interrupt;
-use crate::user_program::{Sink, UserProgram, Writes};
+use crate::user_program::{GRACE, Sink, UserProgram, Writes};
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -42,28 +41,31 @@ impl std::fmt::Display for Ended {
 /// The time between two looks at the program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `command` on the cards of `driver`, for at most `timeout`. If `writes` are not allowed, it may still write what the
-/// driver does. What it writes to stdout goes to `stdout`, and its errors where this program's go. When this returns, none
-/// of its processes is left.
+/// Where a program's output goes.
+#[derive(Debug)]
+pub struct ProgramOutput {
+    /// What it writes to stdout.
+    pub stdout: Sink,
+    /// What it writes to stderr.
+    pub stderr: Sink,
+}
+
+/// Runs `command`, which may change what `writes` says, for at most `timeout`. It is ended as soon as `has_answered` says so
+/// and it goes on for longer than [`GRACE`] all the same. When this returns, none of its processes is left.
 ///
 /// # Errors
 ///
 /// The program cannot be started.
 pub fn run(
-    driver: &CountingDriver,
-    mut command: Command,
-    allow_writes: bool,
-    stdout: Sink,
+    command: Command,
+    writes: Writes<'_>,
+    has_answered: impl Fn() -> bool,
+    output: ProgramOutput,
     timeout: Duration,
 ) -> anyhow::Result<Ended> {
-    driver.apply(&mut command);
-    let journal = [driver.folder()];
-    let writes = match allow_writes {
-        true => Writes::Allowed,
-        false => Writes::Only(&journal),
-    };
-    let mut program = UserProgram::start(command, writes, stdout, Sink::Stderr)?;
+    let mut program = UserProgram::start(command, writes, output.stdout, output.stderr)?;
     let until = Instant::now() + timeout;
+    let mut answered: Option<Instant> = None;
     loop {
         if let Some(status) = program.wait(INTERVAL)? {
             return Ok(ended(status));
@@ -73,6 +75,13 @@ pub fn run(
         }
         if Instant::now() >= until {
             return Ok(Ended::TimedOut(timeout.as_secs()));
+        }
+        answered = match has_answered() {
+            true => answered.or_else(|| Some(Instant::now())),
+            false => None,
+        };
+        if answered.is_some_and(|since| since.elapsed() >= GRACE) {
+            return Ok(Ended::Exited(0));
         }
     }
 }

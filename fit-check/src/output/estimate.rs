@@ -9,9 +9,7 @@ use strum::IntoEnumIterator;
 use super::advice;
 use super::cells::TableBuilder;
 use super::job_lines::{assumptions, headline, number_format, sample, verdict_lines};
-use super::terminal::{
-    FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines,
-};
+use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
 use crate::job_info::JobInfo;
 use crate::report::{EstimateReport, Peak, Verdict};
@@ -19,7 +17,8 @@ use crate::report::{EstimateReport, Peak, Verdict};
 /// The columns of a line of the breakdown before its bar.
 const BEFORE_BAR: usize = 36;
 
-fn breakdown(at_peak: &Breakdown) -> String {
+/// A line for each category that has anything at the peak.
+pub(crate) fn breakdown(at_peak: &Breakdown) -> String {
     let total = at_peak.total().as_f64().max(1.0);
     let longest = (width() - BEFORE_BAR).min(30);
     let mut lines = String::new();
@@ -42,7 +41,8 @@ fn breakdown(at_peak: &Breakdown) -> String {
 }
 
 /// A figure of an estimate.
-pub(crate) struct Figure {
+#[derive(Debug)]
+pub struct Figure {
     /// Its name.
     pub name: &'static str,
     /// Its amount.
@@ -130,7 +130,10 @@ pub(crate) fn details(report: &EstimateReport) -> Vec<Figure> {
         figures.push(Figure::new(
             "phase",
             phase.peak_live_bytes,
-            format!("at most in use in the {} phase, {} at its end", phase.phase, phase.live_bytes),
+            format!(
+                "at most in use in the {} phase, {} at its end",
+                phase.phase, phase.live_bytes
+            ),
         ));
     }
     figures
@@ -150,7 +153,11 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
             peak.device_bytes,
             "the most that nvidia-smi shows of the process",
         ),
-        Figure::new("in use", peak.live_bytes, format!("at the peak, {}", moment(peak))),
+        Figure::new(
+            "in use",
+            peak.live_bytes,
+            format!("at the peak, {}", moment(peak)),
+        ),
     ];
     figures.extend(details(report));
     figures
@@ -222,7 +229,11 @@ impl EstimateReport {
     fn page(&self, details: bool, layers: bool) -> String {
         let mut page = format!("{}\n\n", wrapped(&headline(&self.asked), 0, 2));
         page += &self.needs();
-        let peak = format!("{} in use at the peak, {}:", self.peak.live_bytes, moment(&self.peak));
+        let peak = format!(
+            "{} in use at the peak, {}:",
+            self.peak.live_bytes,
+            moment(&self.peak)
+        );
         let _ = writeln!(page, "\n{}\n", wrapped(&peak, 2, 4));
         page += &other_kernels(self);
         page += &breakdown(&self.at_peak);
@@ -243,7 +254,11 @@ impl EstimateReport {
             let _ = writeln!(page, "{}\n", wrapped(&range, 2, 4));
         }
         let _ = writeln!(page, "{}", wrapped(&self.parameters(), 2, 4));
-        let _ = writeln!(page, "{}", styled(FAINT, assumptions(&self.asked).trim_end()));
+        let _ = writeln!(
+            page,
+            "{}",
+            styled(FAINT, assumptions(&self.asked).trim_end())
+        );
         if let Some(kernels) = &self.kernels {
             page.push('\n');
             page += &kernel_lines(kernels);
@@ -263,7 +278,10 @@ impl EstimateReport {
 
 /// The kernels that burn's tuner chose, a paragraph each.
 fn kernel_lines(kernels: &[Choice]) -> String {
-    let mut page = format!("  {}\n", styled(TITLE, "The kernels of the largest operations"));
+    let mut page = format!(
+        "  {}\n",
+        styled(TITLE, "The kernels of the largest operations")
+    );
     for choice in kernels {
         let operation = words(&choice.operation);
         let chosen = format!("{}: {}", styled(TITLE, words(&choice.chosen)), operation);
@@ -313,7 +331,8 @@ fn words(debug: &str) -> String {
     parts.join(", ")
 }
 
-fn layer_table(layers: &[LayerMemory]) -> Table {
+/// The table of layers.
+pub(crate) fn layer_table(layers: &[LayerMemory]) -> Table {
     Table::of("Layers", layers)
         .column("layer", |l| &l.path)
         .column("kind", |l| &l.kind)
@@ -387,7 +406,9 @@ pub(crate) fn with_job<'a, T>(
     table
         .column("framework", |r| format!("burn {}", asked(r).burn.version))
         .column("model", |r| &asked(r).model)
-        .column("sample", |r| sample(asked(r)).collect::<Vec<_>>().join(", "))
+        .column("sample", |r| {
+            sample(asked(r)).collect::<Vec<_>>().join(", ")
+        })
         .column("precision", |r| number_format(asked(r).precision))
         .column("optimizer", |r| asked(r).optimizer.to_string())
         .column_as("batches a step", "accumulate", |r| asked(r).accumulate)
@@ -486,10 +507,7 @@ mod tests {
         };
         let render = |verdicts: &[Verdict]| csv::render(&with_verdicts(job(), verdicts)).unwrap();
         assert_eq!(render(&[]), "model\nnet\n");
-        let verdicts = [
-            verdict("large", true),
-            verdict("small", false),
-        ];
+        let verdicts = [verdict("large", true), verdict("small", false)];
         let rows = "model,gpu,fits,headroom_bytes,reason\n\
             net,large,true,3,\n\
             net,small,false,-2,\"an allocation, in the forward phase\"\n";

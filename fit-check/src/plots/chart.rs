@@ -10,9 +10,10 @@ use maud::{Markup, PreEscaped, html};
 use super::Plot;
 
 /// The order of the stack: from memory that stays to memory that comes and goes.
-const STACK: [Category; 7] = [
+const STACK: [Category; 8] = [
     Category::Parameters,
     Category::Optimizer,
+    Category::Workspaces,
     Category::Buffers,
     Category::Inputs,
     Category::Gradients,
@@ -62,7 +63,7 @@ pub fn render(plot: &Plot) -> String {
 /// The chart on `canvas`; `alone` if it is a file of its own.
 pub fn draw(plot: &Plot, canvas: Canvas, alone: bool) -> Markup {
     let chart = Chart::new(plot, canvas);
-    let title = plot.title();
+    let title = &plot.title;
     let (width, height) = (canvas.width, canvas.height);
     html! {
         svg.chart xmlns=[alone.then_some("http://www.w3.org/2000/svg")]
@@ -109,9 +110,8 @@ impl<'a> Chart<'a> {
     fn new(plot: &'a Plot, canvas: Canvas) -> Self {
         let (left, right) = (66.0, canvas.width as f64 - 12.0);
         let step = plot.step();
-        let report = plot.report;
-        let live = report.peak.live_bytes.as_f64().max(1.0);
-        let card = report.verdict.as_ref().map(|verdict| {
+        let live = plot.peak_bytes.as_f64().max(1.0);
+        let card = plot.verdicts.first().map(|verdict| {
             let gpu = &verdict.gpu;
             let left = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
             let name = match gpu.provenance {
@@ -256,7 +256,7 @@ impl<'a> Chart<'a> {
             }
         }
         let _ = write!(path, "H{}V{}Z", self.right, tenth(self.bottom));
-        let at_peak = self.plot.report.at_peak[category];
+        let at_peak = self.plot.at_peak[category];
         html! {
             path class=(category) d=(path) { title { (category) ": " (at_peak) " at the peak" } }
         }
@@ -274,7 +274,7 @@ impl<'a> Chart<'a> {
         let Some(position) = self.plot.peak else {
             return html! {};
         };
-        let (x, y) = (self.x(position), self.y(self.plot.report.peak.live_bytes));
+        let (x, y) = (self.x(position), self.y(self.plot.peak_bytes));
         let longest = self.peak.iter().map(|line| line.chars().count()).max();
         let half = longest.unwrap_or_default() as f64 * BOLD / 2.0;
         // In the middle above the peak, if that is on the canvas.
@@ -355,20 +355,13 @@ fn legend(
 
 /// The text about the peak, in lines of at most `width` if the words allow it.
 fn peak_lines(plot: &Plot, width: f64) -> Vec<String> {
-    let peak = &plot.report.peak;
-    let mut parts = vec![format!(
-        "peak {} in the {} phase",
-        peak.live_bytes, peak.phase
-    )];
-    parts.extend(peak.layer.iter().map(|layer| format!("layer {layer}")));
-    parts.extend(peak.kernel.iter().map(|kernel| format!("kernel {kernel}")));
     let mut lines: Vec<String> = Vec::new();
-    for part in parts {
+    for part in &plot.peak_words {
         match lines.last_mut() {
             Some(line) if (line.len() + part.len() + 2) as f64 * BOLD <= width => {
                 *line += &format!(", {part}");
             }
-            _ => lines.push(part),
+            _ => lines.push(part.clone()),
         }
     }
     lines

@@ -5,12 +5,9 @@ use maud::{Markup, PreEscaped, html};
 use strum::IntoEnumIterator;
 
 use super::{Plot, chart};
-use crate::output::estimate::figures;
 use crate::output::html::document;
-use crate::output::job_lines::{burn, verdict_lines};
+use crate::output::job_lines::verdict_lines;
 use crate::output::terminal::plain;
-use crate::output::weights_check;
-use crate::report::EstimateReport;
 
 const STYLE: &str = include_str!("html.css");
 const SORT: &str = include_str!("sort.js");
@@ -28,7 +25,7 @@ const OF_LAYER: [OfLayer; 4] = [
 
 /// The page.
 pub fn render(plot: &Plot) -> String {
-    let title = plot.title();
+    let title = &plot.title;
     let body = html! {
         h1 { (title) }
         (answer(plot))
@@ -44,7 +41,7 @@ pub fn render(plot: &Plot) -> String {
         h2 { "At the peak" }
         (at_peak(plot))
         h2 { "Layers" }
-        (layers(plot.report))
+        (layers(plot.layers, plot.layers_unfused))
         h2 { "Assumptions" }
         (assumptions(plot))
         script { (PreEscaped(SORT)) }
@@ -54,16 +51,15 @@ pub fn render(plot: &Plot) -> String {
 }
 
 fn answer(plot: &Plot) -> Markup {
-    let report = plot.report;
     html! {
-        @for verdict in report.verdicts() {
+        @for verdict in plot.verdicts {
             p class=(if verdict.fits { "good" } else { "bad" }) {
                 @for line in plain(&verdict_lines(verdict, None)).lines() { strong { (line) } br; }
             }
         }
         table {
             tbody {
-                @for figure in figures(report) {
+                @for figure in &plot.figures {
                     tr {
                         td.name { (figure.name) }
                         td.amount { strong { (figure.bytes) } }
@@ -76,7 +72,7 @@ fn answer(plot: &Plot) -> Markup {
 }
 
 fn at_peak(plot: &Plot) -> Markup {
-    let at_peak = &plot.report.at_peak;
+    let at_peak = &plot.at_peak;
     let total = at_peak.total().as_f64().max(1.0);
     let there = || Category::iter().filter(|category| at_peak[*category].0 > 0);
     html! {
@@ -103,8 +99,7 @@ fn part(category: Category, percent: f64) -> Markup {
     html! { i class=(category) style={ "width:" (format!("{percent:.2}")) "%" } {} }
 }
 
-fn layers(report: &EstimateReport) -> Markup {
-    let layers = &report.layers;
+fn layers(layers: &[LayerMemory], unfused: bool) -> Markup {
     let sum = |layer: &LayerMemory| OF_LAYER.iter().map(|(_, of)| of(layer)).sum::<Bytes>();
     let most = layers.iter().map(sum).max().unwrap_or_default();
     let share = |bytes: Bytes| 100.0 * bytes.as_f64() / most.as_f64().max(1.0);
@@ -113,7 +108,7 @@ fn layers(report: &EstimateReport) -> Markup {
             "In the order of first use; a click on a heading sorts. Activations are those at the \
              end of the last forward pass, gradients at the end of the last backward pass: they \
              need not be there at the same time."
-            @if report.layers_unfused {
+            @if unfused {
                 " They are of the step without fusion, since a fused kernel computes several layers at once."
             }
         }
@@ -154,41 +149,14 @@ fn amount(bytes: Bytes) -> Markup {
 }
 
 fn assumptions(plot: &Plot) -> Markup {
-    let report = plot.report;
-    let asked = &report.asked;
-    let recipe = plot.published.map(|published| published.recipe);
-    let differences = plot.published.map_or(&[][..], |p| p.differences);
     html! {
         dl {
-            dt { "Job" }
-            dd { (plot.title()) }
-            dt { "Burn" }
-            dd { (burn(asked)) }
-            dt { "Card" }
-            @for verdict in report.verdicts() {
-                @let gpu = &verdict.gpu;
-                dd {
-                    (gpu.name) ": " (gpu.usable_bytes) " usable, "
-                    (gpu.overhead_bytes) " of them for the process"
-                }
-            }
-            @if report.verdict.is_none() {
-                dd { "none was named: simulated with as much memory as is asked for" }
-            }
-            @if let Some(weights) = &asked.weights {
-                dt { "Weights" }
-                dd { (weights_check::lines(weights).trim()) }
-            }
-            @if let Some(recipe) = recipe {
-                dt { "Published recipe" }
-                dd { (recipe) }
-            }
-            @if !differences.is_empty() {
-                dt { "Differences from the reference implementation" }
-                @for difference in differences { dd { (difference) } }
+            @for (name, lines) in &plot.assumptions {
+                dt { (name) }
+                @for line in lines { dd { (line) } }
             }
             dt { "Made by" }
-            dd { "fit-check " (env!("CARGO_PKG_VERSION")) ": the step was run on a simulated card, not computed from formulas" }
+            dd { "fit-check " (env!("CARGO_PKG_VERSION")) ": " (plot.method) }
         }
     }
 }

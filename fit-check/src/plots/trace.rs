@@ -15,8 +15,7 @@ const LAYERS: u32 = 2;
 
 /// The trace. The position of an event becomes a microsecond, since the format has no other axis.
 pub fn render(plot: &Plot) -> String {
-    let report = plot.report;
-    let title = plot.title();
+    let title = &plot.title;
     let mut events = vec![
         name(
             "process_name",
@@ -32,7 +31,7 @@ pub fn render(plot: &Plot) -> String {
         events.push(slice);
     }
     for span in &plot.history.layers {
-        let layer = &plot.recording.layers[span.what.0 as usize];
+        let layer = &plot.layer_names[span.what.0 as usize];
         let mut slice = slice(LAYERS, &layer.path, &span.events);
         slice["args"] = json!({ "kind": layer.kind });
         events.push(slice);
@@ -47,12 +46,12 @@ pub fn render(plot: &Plot) -> String {
     if let Some(position) = plot.peak {
         events.push(json!({
             "ph": "i", "pid": PROCESS, "tid": LAYERS, "s": "p", "name": "peak", "ts": position,
-            "args": report.peak,
+            "args": plot.peak_json,
         }));
     }
     let trace = json!({
         "displayTimeUnit": "ns",
-        "otherData": { "axis": chart::AXIS, "asked": report.asked },
+        "otherData": { "axis": chart::AXIS, "asked": plot.asked_json },
         "traceEvents": events,
     });
     format!("{trace}\n")

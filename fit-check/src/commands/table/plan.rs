@@ -179,7 +179,7 @@ fn over(typed: Request, published: Request) -> Request {
 }
 
 /// The cards of the command line, else of the preset, else one card for each class.
-fn cards(
+pub(super) fn cards(
     raw: &cli::Table,
     preset: Option<Preset>,
     runtime: Runtime,
@@ -226,12 +226,7 @@ impl Entry {
     }
 
     /// The row with these `cells`.
-    pub(super) fn row(
-        &self,
-        runtime: Runtime,
-        only: Option<Tuning>,
-        cells: Vec<BatchCell>,
-    ) -> Row {
+    pub(super) fn row(&self, runtime: Runtime, only: Option<Tuning>, cells: Vec<BatchCell>) -> Row {
         Row {
             asked: JobInfo {
                 weights: self.weights.clone(),
@@ -282,7 +277,10 @@ mod tests {
 
     #[test]
     fn precisions_are_a_list_or_repeated() {
-        for typed in ["--precision fp32,mixed", "--precision fp32 --precision mixed"] {
+        for typed in [
+            "--precision fp32,mixed",
+            "--precision fp32 --precision mixed",
+        ] {
             let plan = Plan::typed(&format!("fit-check table resnet-20 {typed}")).unwrap();
             let precisions = plan.entries.iter().map(|entry| entry.job.precision);
             let precisions: Vec<_> = precisions.collect();

@@ -1,0 +1,118 @@
+"""Puts the recorder into a PyTorch that has just been imported."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from . import names, script, settings, streams
+from .bootstrap import AfterImport
+
+
+def install(imports: AfterImport) -> None:
+    """Install everything; a PyTorch that lacks a name ends the program with an error."""
+    try:
+        names.check(torch.__version__)
+    except names.UnsupportedTorchError as error:
+        _refuse(str(error))
+    # The driver finds no card, if there is one: C code reads this variable, the program's `os.environ` keeps its own.
+    os.putenv("CUDA_VISIBLE_DEVICES", "")
+    # PyTorch's compiler, which fake tensors import, must find the functions of torch.cuda as they were.
+    importlib.import_module("torch._dynamo")
+
+    _into_fake_tensors()
+    from . import card, compilers, distributed, foreach, large_weights, moving, packages, sdpa
+    from .mode import CardMode
+    from .recording import Recording
+
+    options = settings.from_environment()
+    recording = Recording(options)
+    recording.current_stream = streams.current_number
+    card.install(recording)
+    torch._C._ensureCUDADeviceGuardSet()
+    mode = CardMode(recording)
+    foreach.install()
+    sdpa.install(options.card)
+    moving.install()
+    compilers.install(recording)
+    distributed.install(recording)
+    large_weights.install(mode)
+    recording.modules.install(mode.before_first_backward)
+    recording.steps.install()
+    packages.install(imports, mode)
+    _in_every_thread(mode)
+    _follow_the_end(recording)
+    mode.__enter__()
+
+
+def _refuse(message: str) -> None:
+    """Write the one line that says why nothing is recorded, and end the process."""
+    import json
+
+    from .stream import LineStream
+
+    stream = LineStream(settings.from_environment())
+    stream.write("hello", {"version": 1, "torch": torch.__version__, "argv": sys.argv})
+    stream.write("bye", {"reason": "error", "steps": 0, "error": {
+        "type": "UnsupportedTorchError", "message": message, "file": None, "line": None}})  # fmt: skip
+    stream.close()
+    print(json.dumps(message), file=sys.stderr)
+    os._exit(2)
+
+
+def _into_fake_tensors() -> None:
+    """Make fake tensors of the card without a device that could be initialised, and answer the engine."""
+    from torch._subclasses import fake_tensor
+
+    from . import engine
+
+    fake_tensor.init_gpu_context = lambda device: None
+    fake_tensor.FakeTensorMode.avoid_device_init = property(lambda mode: True)
+    if engine.needs_answer():
+        engine.install()
+
+
+def _in_every_thread(mode: Any) -> None:
+    """Dispatch modes are of one thread: enter this one in each that the program starts."""
+    start = threading.Thread.start
+
+    def start_with_mode(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def run_with_mode() -> None:
+            with mode:
+                run()
+
+        thread.run = run_with_mode  # type: ignore[method-assign]
+        start(thread)
+
+    threading.Thread.start = start_with_mode  # type: ignore[method-assign]
+
+
+def _follow_the_end(recording: Any) -> None:
+    """Write the last line however the program ends."""
+    hook = sys.excepthook
+
+    def on_error(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        hook(kind, error, trace)
+        reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
+        recording.say_bye(reason, error=script.failure(kind, error, trace))
+
+    sys.excepthook = on_error
+    leave = os._exit
+
+    def leave_at_once(status: int) -> None:
+        recording.say_bye("exit", status=status)
+        leave(status)
+
+    os._exit = leave_at_once  # type: ignore[assignment]
+    atexit.register(lambda: recording.say_bye("exit"))

@@ -1,0 +1,54 @@
+"""What one launch of an operator allocates besides its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..settings import Card
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Sizes in bytes. All are freed when the operator returns, but those that stay."""
+
+    #: Allocated before the outputs.
+    before: Sequence[int] = ()
+    #: Allocated after the outputs, all alive together.
+    after: Sequence[int] = ()
+    #: Allocated once and kept by PyTorch.
+    stays: Sequence[int] = ()
+    #: Whether it multiplies matrices with cuBLAS.
+    gemm: bool = False
+    #: Whether the sizes are at most so large, and not exact.
+    bound: bool = False
+
+
+Rule = Callable[[Card, tuple[Any, ...], dict[str, Any], Any], Inside | None]
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """The bytes of a contiguous copy."""
+    return tensor.numel() * tensor.element_size()
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The next multiple."""
+    return (value + multiple - 1) // multiple * multiple
+
+
+def device_of(args: tuple[Any, ...]) -> int:
+    """The index of the card that an operator runs on."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            if value.device.type == "cuda":
+                return value.device.index or 0
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                if isinstance(item, torch.Tensor):
+                    return item.device.index or 0
+                break
+    return 0

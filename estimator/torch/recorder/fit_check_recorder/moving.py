@@ -1,0 +1,105 @@
+"""`module.cuda()` and `module.to(...)`: a parameter becomes another one, since a real tensor cannot turn fake.
+
+On a real card a parameter keeps its identity when its module moves. Here the new parameter replaces the old
+one everywhere in the network (tied weights stay tied), and in optimizers that were made before the move.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+_SUCCESSOR = "_fit_successor"
+
+
+class _Move(threading.local):
+    """The parameters that the outermost call has moved so far, old to new."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.moved: dict[int, tuple[torch.Tensor, torch.nn.Parameter]] = {}
+
+
+_move = _Move()
+
+
+def install() -> None:
+    """Replace `Module._apply`, and follow moved parameters in optimizers."""
+    original = torch.nn.Module._apply
+
+    def apply(
+        module: torch.nn.Module, function: Callable[[torch.Tensor], torch.Tensor],
+        recurse: bool = True,
+    ) -> torch.nn.Module:  # fmt: skip
+        _move.depth += 1
+        try:
+            if recurse:
+                for child in module.children():
+                    child._apply(function)
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    module._parameters[name] = _moved(parameter, function)
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = function(buffer)
+        finally:
+            _move.depth -= 1
+            if _move.depth == 0:
+                _move.moved = {}
+        return module
+
+    apply.__wrapped__ = original  # type: ignore[attr-defined]
+    torch.nn.Module._apply = apply
+    register_optimizer_step_pre_hook(_follow)
+    original_zero = torch.optim.Optimizer.zero_grad
+
+    def zero_grad(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        _follow(optimizer)
+        original_zero(optimizer, *args, **kwargs)
+
+    torch.optim.Optimizer.zero_grad = zero_grad
+
+
+def _moved(
+    parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.nn.Parameter:
+    known = _move.moved.get(id(parameter))
+    if known is not None:
+        return known[1]
+    with torch.no_grad():
+        data = function(parameter)
+        if data is parameter:
+            result = parameter
+        elif type(data) is type(parameter) and getattr(data, "_is_param", False):
+            result = data  # a subclass that moved itself (bitsandbytes' Params4bit)
+        elif isinstance(data, torch.nn.Parameter):
+            result = data
+        else:
+            result = torch.nn.Parameter(data, parameter.requires_grad)
+        if result is not parameter:
+            for name, value in vars(parameter).items():
+                if name not in vars(result) and not name.startswith("_fit_"):
+                    try:
+                        setattr(result, name, value)
+                    except AttributeError:
+                        pass
+            setattr(parameter, _SUCCESSOR, result)
+            if parameter.grad is not None:
+                result.grad = function(parameter.grad)
+    _move.moved[id(parameter)] = (parameter, result)
+    return result
+
+
+def _follow(optimizer: torch.optim.Optimizer, *hook_arguments: Any) -> None:
+    """Put the parameters that moved into an optimizer in place of those that it was made with."""
+    for group in optimizer.param_groups:
+        parameters = group["params"]
+        for index, parameter in enumerate(parameters):
+            successor = getattr(parameter, _SUCCESSOR, None)
+            while successor is not None:
+                parameters[index] = successor
+                successor = getattr(successor, _SUCCESSOR, None)

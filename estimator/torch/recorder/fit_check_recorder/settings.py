@@ -1,0 +1,60 @@
+"""What the program that started this process asks for: the card, and where the lines go."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+VARIABLE = "FIT_CHECK_RECORDER"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A described GPU. Sizes are in bytes."""
+
+    name: str
+    capability: tuple[int, int]
+    total_bytes: int
+    multiprocessors: int = 82
+    l2_bytes: int = 6 << 20
+    shared_bytes_per_block_optin: int = 101376
+    shared_bytes_per_multiprocessor: int = 102400
+    threads_per_multiprocessor: int = 1536
+
+    @property
+    def number(self) -> int:
+        """The compute capability as PyTorch's kernels compare it: 86 for 8.6."""
+        return self.capability[0] * 10 + self.capability[1]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The content of the environment variable `FIT_CHECK_RECORDER`."""
+
+    card: Card
+    #: How many such cards `torch.cuda.device_count()` says.
+    devices: int = 1
+    #: A Unix socket that takes the lines, or a file.
+    socket: str | None = None
+    file: str | None = None
+    #: After so many optimizer steps the recording ends; None: when two steps are equal.
+    steps: int | None = None
+    allocator_conf: str = ""
+
+
+def from_environment() -> Settings:
+    """Read the settings; raises ValueError or KeyError if they are not of that form."""
+    raw = json.loads(os.environ[VARIABLE])
+    device = dict(raw["device"])
+    known = Card.__dataclass_fields__
+    card = {name: value for name, value in device.items() if name in known and value is not None}
+    card["capability"] = tuple(card["capability"])
+    return Settings(
+        card=Card(**card),
+        devices=raw.get("devices") or 1,
+        socket=raw.get("socket"),
+        file=raw.get("file"),
+        steps=raw.get("steps"),
+        allocator_conf=raw.get("allocator_conf") or "",
+    )

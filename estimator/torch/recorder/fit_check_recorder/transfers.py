@@ -1,0 +1,139 @@
+"""Operators that move tensors between the processor and the card, read from it, or only write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+
+from . import values
+
+if TYPE_CHECKING:
+    from .mode import CardMode, Operator
+
+aten = torch.ops.aten
+
+#: From so many bytes on a tensor that comes back from the card has no data on the processor either.
+LARGE_BYTES = 1 << 20
+
+
+def _strides(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
+    """The strides of a copy, by the rules of `empty_like`."""
+    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.empty_like(meta, memory_format=memory_format or torch.preserve_format).stride()
+
+
+def to_copy(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `tensor.to(...)`."""
+    source = args[0]
+    device = kwargs.get("device")
+    target = source.device if device is None else torch.device(device)
+    dtype = kwargs.get("dtype") or source.dtype
+    if target.type == "cuda" and not fake:
+        strides = _strides(source, kwargs.get("memory_format"))
+        result = mode.empty(source.shape, strides, dtype, target)
+        mode.recording.storages.see(result, operator.name)
+        values.know(result, lambda: source.detach().to(dtype).clone(), source)
+        return result
+    if target.type == "cpu" and source.device.type == "cuda":
+        value = values.of(source)
+        if value is not None:
+            return value.to(dtype).clone()
+        mode.recording.approximate_here("value read as zero", "a tensor that came from the card")
+        if source.numel() * dtype.itemsize >= LARGE_BYTES:
+            return mode.empty(source.shape, _strides(source, None), dtype, target)
+        return torch.zeros(source.shape, dtype=dtype)
+    return NotImplemented
+
+
+def copy_(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `target.copy_(source)`."""
+    target, source = args[0], args[1]
+    if isinstance(target, FakeTensor):
+        value = values.of(source) if isinstance(source, FakeTensor) else None
+        if value is None and not isinstance(source, FakeTensor) and values.is_small(source):
+            value = source
+        values.overwrite(target, value)
+        return target
+    value = values.of(source)
+    if value is not None:
+        target.copy_(value)
+    else:
+        mode.recording.approximate_here("value read as zero", "a tensor that came from the card")
+    return target
+
+
+def read_scalar(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `.item()`, `bool(tensor)` and the like."""
+    tensor = args[0]
+    value = values.of(tensor)
+    if value is not None:
+        return value.item()
+    mode.recording.approximate_here("value read as zero", "a scalar that came from the card")
+    if tensor.dtype == torch.bool:
+        return False
+    return 0.0 if tensor.is_floating_point() else 0
+
+
+def equal(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `torch.equal`: unknown values are equal."""
+    first, second = (values.of(tensor) for tensor in args[:2])
+    if first is not None and second is not None:
+        return torch.equal(first, second)
+    mode.recording.approximate_here("value read as zero", "torch.equal of tensors on the card")
+    return True
+
+
+def same(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Pinning gives back the tensor itself."""
+    return args[0]
+
+
+def not_pinned(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """No memory is pinned."""
+    return False
+
+
+def fill(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Operators that only write values (`zero_`, `normal_`)."""
+    target = args[0]
+    value = values.of(target)
+    if value is not None and operator.name in ("aten::zero_", "aten::fill_"):
+        return NotImplemented  # its new value is known
+    values.overwrite(target, None)
+    return target
+
+
+def write_list(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """A foreach operator that works in place allocates nothing but what its rule says."""
+    for target in args[0]:
+        values.overwrite(target, None)
+    mode.note(func, operator, args, kwargs, None)
+
+
+SPECIAL: dict[OpOverload, Any] = {
+    aten._to_copy.default: to_copy,
+    aten.copy_.default: copy_,
+    aten._local_scalar_dense.default: read_scalar,
+    aten.equal.default: equal,
+    aten.is_pinned.default: not_pinned,
+    aten._pin_memory.default: same,
+}

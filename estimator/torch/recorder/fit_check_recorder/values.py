@@ -1,0 +1,138 @@
+"""Values that are known: small tensors on the card whose inputs all came from the program itself.
+
+Masks, labels, positions, the step of an optimizer and the scale of a GradScaler decide which branch a
+program takes. Such a tensor carries its value on the processor for as long as nothing unknown is written to
+its storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_map_only
+
+from .roles import tensors_in
+
+if TYPE_CHECKING:
+    from .mode import Operator
+
+#: Integers and booleans are followed up to so many bytes, floating-point numbers up to so many elements:
+#: what decides a branch is a mask or a scalar, not an activation.
+_MOST_BYTES = 1 << 17
+_MOST_FLOATS = 256
+
+_CREATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_UNKNOWN = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like",
+            "bernoulli", "multinomial", "native_dropout", "normal"} | _CREATES  # fmt: skip
+
+
+class Value:
+    """The value of a tensor; `valid` is shared by all views of its storage."""
+
+    __slots__ = ("tensor", "valid")
+
+    def __init__(self, tensor: torch.Tensor, valid: list[bool]) -> None:
+        self.tensor = tensor
+        self.valid = valid
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether the values of so large a tensor are followed."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.numel() <= _MOST_FLOATS
+    return tensor.numel() * tensor.element_size() <= _MOST_BYTES
+
+
+def of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The known value of a tensor on the card."""
+    value = tensor.__dict__.get("_fit_value")
+    return value.tensor if value is not None and value.valid[0] else None
+
+
+def know(tensor: torch.Tensor, make: Callable[[], torch.Tensor], source: torch.Tensor) -> None:
+    """Note a value, if it is small and comes from a real tensor that is no parameter."""
+    if type(source) is torch.Tensor and is_small(tensor) and not source.requires_grad:
+        tensor._fit_value = Value(make(), [True])
+
+
+def overwrite(tensor: torch.Tensor, value: torch.Tensor | None) -> None:
+    """Something is written into a tensor."""
+    known = tensor.__dict__.get("_fit_value")
+    if known is None:
+        return
+    if value is None or not known.valid[0]:
+        known.valid[0] = False
+    else:
+        known.tensor.copy_(value)
+
+
+def compute(
+    func: OpOverload, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, list[Value]] | None:
+    """The result of an operator on the processor, if the values of all its inputs are known."""
+    name = operator.name.partition("::")[2]
+    if name in _UNKNOWN or operator.random:
+        return None
+    inputs: list[Value] = []
+    for tensor in tensors_in((args, kwargs)):
+        if type(tensor) is FakeTensor:
+            value = tensor.__dict__.get("_fit_value")
+            if value is None or not value.valid[0]:
+                return None
+            inputs.append(value)
+        elif not is_small(tensor):
+            return None
+    if not inputs and not _makes_small(args):
+        return None
+    real_args, real_kwargs = tree_map_only(FakeTensor, of, (args, kwargs))
+    if "device" in real_kwargs:
+        real_kwargs = {**real_kwargs, "device": torch.device("cpu")}
+    if real_kwargs.get("pin_memory"):
+        real_kwargs = {**real_kwargs, "pin_memory": False}
+    try:
+        return func(*real_args, **real_kwargs), inputs
+    except (RuntimeError, NotImplementedError, TypeError, IndexError):
+        return None
+
+
+def _makes_small(args: tuple[Any, ...]) -> bool:
+    """Whether a factory with these arguments (`zeros`, `arange`, `full`) makes a small tensor."""
+    elements = 1
+    for argument in args:
+        if isinstance(argument, (list, tuple)):
+            for size in argument:
+                elements *= size if isinstance(size, int) else _MOST_BYTES
+        elif isinstance(argument, (int, float)):
+            elements = max(elements, int(abs(argument)) if argument == argument else 0)
+    return elements * 8 <= _MOST_BYTES
+
+
+def keep(
+    func: OpOverload,
+    operator: Operator,
+    args: tuple[Any, ...],
+    result: Any,
+    known: tuple[Any, list[Value]] | None,
+) -> None:
+    """Give the outputs their values, or forget those of tensors that something unknown is written to."""
+    if known is None:
+        if operator.mutates:
+            for argument, declared in zip(args, func._schema.arguments, strict=False):
+                if declared.alias_info is not None and declared.alias_info.is_write:
+                    for tensor in tensors_in(argument):
+                        overwrite(tensor, None)
+        return
+    value, inputs = known
+    cells = {
+        item.tensor.untyped_storage()._cdata: item.valid
+        for item in inputs
+        if isinstance(item.tensor, torch.Tensor)
+    }
+    for tensor, real in zip(tensors_in(result), tensors_in(value), strict=False):
+        if type(tensor) is FakeTensor and tensor.shape == real.shape and is_small(real):
+            valid = cells.get(real.untyped_storage()._cdata, [True])
+            tensor._fit_value = Value(real, valid)

@@ -1,0 +1,18 @@
+//! The memory of PyTorch programs.
+//!
+//! A recorder in the program's own Python tells what the program allocates and frees ([`stream`]); the replay of that
+//! in PyTorch's allocator ([`allocator`], written anew from its rules) says how much memory it takes, whether
+//! a device has enough ([`replay`]), and what for. Nothing here knows burn, CubeCL or the command line.
+
+pub mod allocator;
+pub mod analysis;
+pub mod compressed;
+mod pickle;
+#[cfg(unix)]
+pub mod recorder;
+pub mod replay;
+pub mod scaling;
+pub mod search;
+pub mod snapshot;
+pub mod stream;
+pub mod trace;

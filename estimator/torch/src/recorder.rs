@@ -1,0 +1,285 @@
+//! The recorder in the program's own Python: its files, how a process finds them, and the socket to which it writes.
+//!
+//! The recorder is a package of Python (`recorder/`), which this crate carries. It is written into a private temporary
+//! folder that stands first in `PYTHONPATH`; `sitecustomize.py` there is the first file that Python runs.
+
+use std::ffi::OsString;
+use std::io::{self, BufReader};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::allocator::AllocatorConfig;
+use crate::stream::{self, Recording, StreamError};
+
+/// The files of the recorder: path and text.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/recorder_files.rs"));
+
+/// The variable with the recorder's settings.
+const VARIABLE: &str = "FIT_CHECK_RECORDER";
+
+/// The variable with the folders in which Python looks for modules first.
+const PYTHON_PATH: &str = "PYTHONPATH";
+
+/// The card that the program finds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Card {
+    /// Its product name.
+    pub name: String,
+    /// Its compute capability: `[8, 6]`.
+    pub capability: [u32; 2],
+    /// Its memory, as `torch.cuda.get_device_properties` says.
+    pub total_bytes: u64,
+    /// Its streaming multiprocessors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiprocessors: Option<u32>,
+}
+
+/// What the recorder has to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// The card.
+    pub device: Card,
+    /// How many of them the program finds.
+    pub devices: u32,
+    /// After how many optimizer steps it ends; none: as soon as two steps make the same calls.
+    pub steps: Option<u32>,
+    /// The configuration of the allocator, as PyTorch's variable has it.
+    pub allocator_conf: String,
+}
+
+/// The recorder for one run of a program.
+#[derive(Debug)]
+pub struct Recorder {
+    folder: TempDir,
+    settings: String,
+    connections: Arc<Connections>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    done: AtomicBool,
+    open: Mutex<Vec<(UnixStream, JoinHandle<Result<Recording, StreamError>>)>>,
+}
+
+impl Recorder {
+    /// Writes the recorder's files and waits for its streams.
+    ///
+    /// # Errors
+    ///
+    /// The temporary folder cannot be written.
+    pub fn new(settings: &Settings) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("fit-check-").tempdir()?;
+        for (name, text) in FILES {
+            let path = folder.path().join(name);
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            std::fs::write(path, text)?;
+        }
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket)?;
+        #[derive(Serialize)]
+        struct WithSocket<'a> {
+            socket: &'a Path,
+            #[serde(flatten)]
+            settings: &'a Settings,
+        }
+        let settings = serde_json::to_string(&WithSocket {
+            socket: &socket,
+            settings,
+        })?;
+        let connections = Arc::new(Connections::default());
+        let accepting = thread::spawn({
+            let connections = connections.clone();
+            move || connections.accept(&listener)
+        });
+        Ok(Self {
+            folder,
+            settings,
+            connections,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// The folder of the recorder's files, which is removed when this is dropped.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes the Python that `command` starts, or that its processes start, find the recorder.
+    pub fn apply(&self, command: &mut Command) {
+        let mut folders = OsString::from(self.folder.path());
+        // An empty value would be the current folder.
+        if let Some(usual) = std::env::var_os(PYTHON_PATH).filter(|usual| !usual.is_empty()) {
+            folders.push(":");
+            folders.push(usual);
+        }
+        command
+            .env(PYTHON_PATH, folders)
+            .env(VARIABLE, &self.settings);
+    }
+
+    /// Whether a process uses PyTorch's CUDA.
+    pub fn is_used(&self) -> bool {
+        !self.connections.lock().is_empty()
+    }
+
+    /// Whether every process that used PyTorch's CUDA has ended, or its stream.
+    pub fn has_ended(&self) -> bool {
+        let open = self.connections.lock();
+        !open.is_empty() && open.iter().all(|(_, reader)| reader.is_finished())
+    }
+
+    /// What the processes sent, by rank. The processes should have ended: what one of them sends later is lost.
+    ///
+    /// # Errors
+    ///
+    /// A stream is not understood.
+    pub fn finish(mut self) -> Result<Vec<Recording>, StreamError> {
+        self.stop();
+        let mut recordings = Vec::new();
+        for (_, reader) in std::mem::take(&mut *self.connections.lock()) {
+            let recording = reader
+                .join()
+                .map_err(|_| io::Error::other("its reader failed"))?;
+            recordings.push(recording?);
+        }
+        recordings.sort_by_key(|recording| (recording.process.rank, recording.process.pid));
+        Ok(recordings)
+    }
+
+    /// Accepts and reads no more.
+    fn stop(&mut self) {
+        let Some(accepting) = self.accepting.take() else {
+            return;
+        };
+        self.connections.done.store(true, Ordering::Relaxed);
+        // Wakes the thread that waits for a connection.
+        let _ = UnixStream::connect(self.folder.path().join("socket"));
+        let _ = accepting.join();
+        for (stream, reader) in self.connections.lock().iter() {
+            if !reader.is_finished() {
+                let _ = stream.shutdown(Shutdown::Read);
+            }
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Connections {
+    fn lock(
+        &self,
+    ) -> std::sync::MutexGuard<'_, Vec<(UnixStream, JoinHandle<Result<Recording, StreamError>>)>>
+    {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(&self, listener: &UnixListener) {
+        while let Ok((stream, _)) = listener.accept() {
+            if self.done.load(Ordering::Relaxed) {
+                return;
+            }
+            // Without a second handle the reader could not be stopped.
+            let Ok(lines) = stream.try_clone() else {
+                continue;
+            };
+            let reader =
+                thread::spawn(move || stream::read(BufReader::with_capacity(1 << 16, lines)));
+            self.lock().push((stream, reader));
+        }
+    }
+}
+
+/// The configuration of the allocator that a program started from here has: the text of the variable that PyTorch
+/// reads.
+pub fn allocator_variable() -> Option<String> {
+    let mut variables = AllocatorConfig::VARIABLES.into_iter();
+    variables.find_map(|variable| std::env::var(variable).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            device: Card {
+                name: "A card".into(),
+                capability: [8, 6],
+                total_bytes: 24 << 30,
+                multiprocessors: None,
+            },
+            devices: 1,
+            steps: None,
+            allocator_conf: String::new(),
+        }
+    }
+
+    /// As a process of Python does: it reads its settings from the environment, and connects.
+    fn connect(recorder: &Recorder) -> UnixStream {
+        let mut command = Command::new("true");
+        recorder.apply(&mut command);
+        let variable = |name: &str| {
+            let mut set = command.get_envs();
+            let (_, value) = set.find(|(key, _)| *key == name).unwrap();
+            value.unwrap().to_str().unwrap().to_string()
+        };
+        assert!(variable(PYTHON_PATH).starts_with(recorder.folder().to_str().unwrap()));
+        let settings: serde_json::Value = serde_json::from_str(&variable(VARIABLE)).unwrap();
+        assert_eq!(settings["device"]["capability"], serde_json::json!([8, 6]));
+        UnixStream::connect(settings["socket"].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_process_is_a_recording() {
+        let recorder = Recorder::new(&settings()).unwrap();
+        let folder = recorder.folder().to_path_buf();
+        assert!(folder.join("sitecustomize.py").is_file());
+        assert!(folder.join("fit_check_recorder/__init__.py").is_file());
+        assert!(!recorder.is_used());
+        for rank in [1, 0] {
+            let mut process = connect(&recorder);
+            writeln!(process, "[\"hello\", {{\"version\": 1, \"rank\": {rank}}}]").unwrap();
+            writeln!(process, "[\"bye\", {{\"reason\": \"exit\", \"steps\": 0}}]").unwrap();
+        }
+        while !(recorder.has_ended() && recorder.connections.lock().len() == 2) {
+            thread::yield_now();
+        }
+        let recordings = recorder.finish().unwrap();
+        let ranks: Vec<_> = recordings
+            .iter()
+            .map(|recording| recording.process.rank)
+            .collect();
+        assert_eq!(ranks, [0, 1]);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_process_that_stays_does_not_hold_up_the_answer() {
+        let recorder = Recorder::new(&settings()).unwrap();
+        let mut process = connect(&recorder);
+        writeln!(process, "[\"e\"]").unwrap();
+        while !recorder.is_used() {
+            thread::yield_now();
+        }
+        let recordings = recorder.finish().unwrap();
+        assert_eq!(recordings[0].ended, None);
+        drop(process);
+    }
+}

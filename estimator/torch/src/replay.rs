@@ -1,0 +1,219 @@
+//! A trace in an allocator: how much it takes, whether a device has enough, and the least that is enough.
+
+use crate::allocator::{Allocator, AllocatorConfig, BlockIndex, CachingAllocator, Refusal};
+use crate::trace::{BlockId, Event, Trace};
+
+/// What a trace took from a device.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The most bytes that were given away at once, as `torch.cuda.max_memory_allocated()` counts them.
+    pub max_allocated_bytes: u64,
+    /// The most bytes that were taken from the device at once, as `torch.cuda.max_memory_reserved()` counts them.
+    pub max_reserved_bytes: u64,
+    /// The bytes that were taken from the device at the end.
+    pub end_reserved_bytes: u64,
+    /// The first event with the most bytes given away.
+    pub peak: usize,
+    /// How often the allocator gave cached memory back because the device was full.
+    pub retries: u64,
+    /// The size of each block that the allocator gave away, by [`BlockId`]; 0 for those that it did not come to.
+    pub sizes: Vec<u64>,
+    /// The allocation that the device had no memory for; the trace ends there.
+    pub refused: Option<Refused>,
+    /// With any capacity in this range the allocator makes the same calls.
+    capacities: std::ops::Range<u64>,
+}
+
+/// An allocation that a device had no memory for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The position of the event.
+    pub position: usize,
+    /// The block.
+    pub block: BlockId,
+    /// What the allocator had then.
+    pub refusal: Refusal,
+}
+
+impl Replay {
+    /// Replays `trace` on a device that has `capacity_bytes` for the allocator; `u64::MAX` is no limit.
+    pub fn of(trace: &Trace, config: &AllocatorConfig, capacity_bytes: u64) -> Self {
+        let mut allocator = CachingAllocator::new(config.clone(), capacity_bytes);
+        let mut living: Vec<Option<BlockIndex>> = vec![None; trace.blocks.len()];
+        let mut replay = Self {
+            max_allocated_bytes: 0,
+            max_reserved_bytes: 0,
+            end_reserved_bytes: 0,
+            peak: 0,
+            retries: 0,
+            sizes: vec![0; trace.blocks.len()],
+            refused: None,
+            capacities: 0..0,
+        };
+        for (position, event) in trace.events.iter().enumerate() {
+            match event {
+                Event::Allocate(id) => {
+                    let block = trace.block(*id);
+                    // PyTorch gives an empty tensor no memory.
+                    if block.bytes == 0 {
+                        continue;
+                    }
+                    match allocator.allocate(block.bytes, block.stream) {
+                        Ok(index) => {
+                            replay.sizes[id.0 as usize] = allocator.size(index);
+                            living[id.0 as usize] = Some(index);
+                        }
+                        Err(refusal) => {
+                            replay.refused = Some(Refused {
+                                position,
+                                block: *id,
+                                refusal,
+                            });
+                            break;
+                        }
+                    }
+                    if allocator.allocated_bytes() > replay.max_allocated_bytes {
+                        replay.max_allocated_bytes = allocator.allocated_bytes();
+                        replay.peak = position;
+                    }
+                }
+                Event::Free(id) => {
+                    if let Some(index) = living[id.0 as usize].take() {
+                        allocator.free(index);
+                    }
+                }
+                Event::EmptyCache => allocator.empty_cache(),
+                Event::ResetPeaks | Event::Phase(_) => {}
+            }
+        }
+        replay.max_reserved_bytes = allocator.max_reserved_bytes();
+        replay.end_reserved_bytes = allocator.reserved_bytes();
+        replay.retries = allocator.retries();
+        replay.capacities = allocator.same_calls();
+        replay
+    }
+
+    /// Whether the trace completes on a device that has `capacity_bytes` for the allocator.
+    pub fn fits(trace: &Trace, config: &AllocatorConfig, capacity_bytes: u64) -> bool {
+        Self::of(trace, config, capacity_bytes).refused.is_none()
+    }
+}
+
+/// The least capacity with which `trace` completes: with one byte less it does not.
+///
+/// A full device gets cached memory back, so the least capacity can be far below what is reserved without a limit. And
+/// a trace that completes with some capacity need not complete with a little more, since the allocator gives other
+/// segments back there. So this is a capacity at which fitting begins, found by halving the range between
+/// what the program asks for and what is reserved without a limit; whether the trace fits on a card is never read off it, but
+/// replayed with the card's own memory. Each replay knows the range of capacities with the same calls, so the answer is
+/// exact after few of them.
+pub fn least_capacity(trace: &Trace, config: &AllocatorConfig) -> u64 {
+    let mut fits = Replay::of(trace, config, u64::MAX).capacities.start;
+    let mut too_small = trace.max_requested_bytes().min(fits);
+    while too_small < fits {
+        let middle = too_small + (fits - too_small) / 2;
+        let replay = Replay::of(trace, config, middle);
+        match replay.refused {
+            None => fits = replay.capacities.start.max(too_small),
+            Some(_) => too_small = replay.capacities.end.min(fits),
+        }
+    }
+    fits
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::trace::{Block, BlockKind};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A program that allocates blocks of `sizes` and frees each so many allocations later.
+    pub(crate) fn trace(blocks: &[(u64, usize)]) -> Trace {
+        let mut events = Vec::new();
+        for (born, (_, _)) in blocks.iter().enumerate() {
+            events.push(Event::Allocate(BlockId(born as u32)));
+            for (other, (_, life)) in blocks[..=born].iter().enumerate() {
+                if other + life == born {
+                    events.push(Event::Free(BlockId(other as u32)));
+                }
+            }
+        }
+        let block = |(bytes, _): &(u64, usize)| Block {
+            bytes: *bytes,
+            operator: None,
+            module: None,
+            stream: 0,
+            kind: BlockKind::Tensor,
+            role: None,
+            parameter: None,
+        };
+        Trace {
+            blocks: blocks.iter().map(block).collect(),
+            events: Arc::new(events),
+            ..Trace::default()
+        }
+    }
+
+    fn config() -> impl Strategy<Value = AllocatorConfig> {
+        let texts = [
+            "",
+            "expandable_segments:True",
+            "max_split_size_mb:20",
+            "per_process_memory_fraction:0.7",
+            "per_process_memory_fraction:0.7,garbage_collection_threshold:0.3",
+        ];
+        prop::sample::select(texts.to_vec()).prop_map(|text| text.parse().unwrap())
+    }
+
+    proptest! {
+        /// By brute force: all capacities in the range behave alike, and the least capacity is a border.
+        #[test]
+        fn the_least_capacity_is_a_border(
+            blocks in prop::collection::vec((1u64..40 * MIB, 0usize..6), 1..25),
+            config in config(),
+        ) {
+            let trace = trace(&blocks);
+            let least = least_capacity(&trace, &config);
+            prop_assert!(Replay::fits(&trace, &config, least));
+            prop_assert!(!Replay::fits(&trace, &config, least - 1));
+        }
+
+        #[test]
+        fn capacities_of_a_range_behave_alike(
+            blocks in prop::collection::vec((1u64..40 * MIB, 0usize..6), 1..25),
+            capacity in (10u64..300).prop_map(|mib| mib * MIB),
+            config in config(),
+        ) {
+            let trace = trace(&blocks);
+            let replay = Replay::of(&trace, &config, capacity);
+            prop_assert!(replay.capacities.contains(&capacity));
+            let ends = [replay.capacities.start, replay.capacities.end - 1];
+            for other in ends.map(|end| Replay::of(&trace, &config, end)) {
+                prop_assert_eq!(other.max_reserved_bytes, replay.max_reserved_bytes);
+                prop_assert_eq!(other.retries, replay.retries);
+                prop_assert_eq!(
+                    other.refused.as_ref().map(|refused| refused.position),
+                    replay.refused.as_ref().map(|refused| refused.position)
+                );
+            }
+        }
+    }
+
+    /// Three segments are reserved without a limit; with two, the first is given back for the third.
+    #[test]
+    fn less_than_reserved_can_be_enough() {
+        let trace = trace(&[(30 * MIB, 0), (32 * MIB, 0), (34 * MIB, 0)]);
+        let config = AllocatorConfig::default();
+        let replay = Replay::of(&trace, &config, u64::MAX);
+        assert_eq!(
+            (replay.max_allocated_bytes, replay.max_reserved_bytes),
+            (34 * MIB, 96 * MIB)
+        );
+        assert_eq!(least_capacity(&trace, &config), 34 * MIB);
+    }
+}

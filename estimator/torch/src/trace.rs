@@ -1,0 +1,207 @@
+//! What a PyTorch program did to the memory of one device, event by event.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocator::Stream;
+
+/// A block of memory, numbered in the order of birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// A text of a trace: an operator, the name of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameId(pub u32);
+
+/// A module of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub u32);
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A block is allocated.
+    Allocate(BlockId),
+    /// A block is freed.
+    Free(BlockId),
+    /// The program called `torch.cuda.empty_cache()`.
+    EmptyCache,
+    /// The program called `torch.cuda.reset_peak_memory_stats()`.
+    ResetPeaks,
+    /// A phase begins; an index into [`Trace::phases`].
+    Phase(u32),
+}
+
+/// Why a block exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// It is the storage of a tensor.
+    Tensor,
+    /// A library keeps it: cuBLAS' workspace.
+    Workspace,
+    /// A kernel takes it for itself and gives it back before it ends.
+    KernelTemporary,
+}
+
+/// What a tensor is for, where the recorder knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A parameter of a module, trained or frozen.
+    Parameter,
+    /// A buffer of a module.
+    Buffer,
+    /// The gradient of a parameter.
+    Gradient,
+    /// State of an optimizer.
+    Optimizer,
+    /// The batch.
+    Input,
+}
+
+/// A block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The bytes that the program asked for.
+    pub bytes: u64,
+    /// The operator that allocated it.
+    pub operator: Option<NameId>,
+    /// The module that was active.
+    pub module: Option<ModuleId>,
+    /// The stream on which it was allocated.
+    pub stream: Stream,
+    /// Why it exists.
+    pub kind: BlockKind,
+    /// What it is for, if the recorder knows.
+    pub role: Option<Role>,
+    /// The parameter that it is, or is the gradient or state of.
+    pub parameter: Option<NameId>,
+}
+
+/// A module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// Its path in the tree of modules; empty for the root.
+    pub path: String,
+    /// Its class.
+    pub class: String,
+}
+
+/// A phase of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Before the first batch.
+    Init,
+    /// The batch goes to the device.
+    Data,
+    /// From the batch to the loss.
+    Forward,
+    /// From the loss to the gradients.
+    Backward,
+    /// The optimizer updates the parameters.
+    Optimizer,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Init => "init",
+            Self::Data => "data",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+        })
+    }
+}
+
+/// The begin of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseOfStep {
+    /// The phase.
+    pub phase: Phase,
+    /// Optimizer steps completed before it.
+    pub step: u32,
+}
+
+/// Something in the program that was not followed exactly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approximation {
+    /// Its kind: "data-dependent size", for instance.
+    pub kind: String,
+    /// The operator, and the line of the program.
+    pub text: String,
+    /// The bytes of the blocks whose size it decides.
+    pub bytes: u64,
+    /// How often it happened.
+    pub count: u64,
+}
+
+/// What a program did to the memory of one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The blocks, by [`BlockId`].
+    pub blocks: Vec<Block>,
+    /// The events, in program order.
+    pub events: Arc<Vec<Event>>,
+    /// The phases, by the index in [`Event::Phase`].
+    pub phases: Arc<Vec<PhaseOfStep>>,
+    /// The texts, by [`NameId`].
+    pub names: Arc<Vec<String>>,
+    /// The modules, by [`ModuleId`].
+    pub modules: Arc<Vec<Module>>,
+}
+
+impl Trace {
+    /// A block of this trace.
+    pub fn block(&self, block: BlockId) -> &Block {
+        &self.blocks[block.0 as usize]
+    }
+
+    /// A text of this trace.
+    pub fn name(&self, name: NameId) -> &str {
+        &self.names[name.0 as usize]
+    }
+
+    /// The operator that allocated a block.
+    pub fn operator(&self, block: BlockId) -> Option<&str> {
+        Some(self.name(self.block(block).operator?))
+    }
+
+    /// The path of the module that a block belongs to: that of its parameter, or else the one that was active.
+    pub fn module_path(&self, block: BlockId) -> Option<&str> {
+        let block = self.block(block);
+        match block.parameter {
+            Some(name) => {
+                let name = self.name(name);
+                Some(name.rsplit_once('.').map_or("", |(path, _)| path))
+            }
+            None => Some(&self.modules[block.module?.0 as usize].path),
+        }
+    }
+
+    /// The phase of the event at `position`: the one that began last.
+    pub fn phase_at(&self, position: usize) -> Option<PhaseOfStep> {
+        let before = self.events[..=position].iter().rev();
+        before.into_iter().find_map(|event| match event {
+            Event::Phase(phase) => Some(self.phases[*phase as usize]),
+            _ => None,
+        })
+    }
+
+    /// The most bytes that were asked for at once. No device with less can run the program, whatever the allocator does.
+    pub fn max_requested_bytes(&self) -> u64 {
+        let mut requested = 0;
+        let mut most = 0;
+        for event in self.events.iter() {
+            match event {
+                Event::Allocate(block) => requested += self.block(*block).bytes,
+                Event::Free(block) => requested -= self.block(*block).bytes,
+                _ => {}
+            }
+            most = most.max(requested);
+        }
+        most
+    }
+}

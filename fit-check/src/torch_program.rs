@@ -1,0 +1,18 @@
+//! PyTorch programs, unchanged, on cards that do not exist.
+//!
+//! A program is started with two doors open ([`launch`]): a recorder in its Python, which answers if it uses PyTorch's CUDA, and
+//! the counting driver, which answers if it opens CUDA itself. What the recorder saw is replayed in PyTorch's allocator
+//! (`estimator/torch`) for each card ([`report`]); two recordings at small batches tell the largest batch
+//! ([`batches`]). A snapshot of PyTorch's allocator is replayed likewise ([`snapshot`]).
+
+pub mod alternatives;
+pub mod batches;
+pub mod failure;
+pub mod launch;
+pub mod placeholder;
+pub mod plot;
+pub mod report;
+pub mod snapshot;
+
+pub use launch::{Launch, Ran};
+pub use report::TorchReport;

@@ -1,0 +1,351 @@
+//! The largest batch of a PyTorch program on each card: two recordings at small batches tell all others, and
+//! the answer is recorded once more.
+
+use std::collections::BTreeMap;
+
+use estimator::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use torch_memory::allocator::AllocatorConfig;
+use torch_memory::replay::{Replay, least_capacity};
+use torch_memory::scaling::Scaling;
+use torch_memory::search::largest_batch;
+use torch_memory::stream::Recording;
+use torch_memory::trace::Trace;
+
+use super::report::{Torch, allocator_config, reason};
+use crate::job_info::{GpuName, SCHEMA};
+use crate::resolve::Card;
+use crate::user_error::UserError;
+
+/// The pairs of batches that are recorded first. A program that does something else at the first pair, a batch norm of
+/// too few samples for instance, may not at the second.
+const SMALL: [(u64, u64); 2] = [(2, 3), (8, 9)];
+
+/// The batches of the search end here; no card has room for more samples of anything that is trained.
+const MAX_BATCH: u64 = 1 << 22;
+
+/// How often two batches near the answer are learnt from anew, where it is not as predicted.
+const ROUNDS: usize = 3;
+
+/// The answer of `max-batch` and `table` about a PyTorch program.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchBatchReport {
+    /// Version of this interface.
+    pub schema: u32,
+    /// The program and its arguments, with `{batch}`.
+    pub program: String,
+    /// The versions that decide the answer.
+    pub torch: Torch,
+    /// The largest batch on each card.
+    pub cards: Vec<TorchCardBatch>,
+}
+
+/// The largest batch on one card.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchCardBatch {
+    /// The card.
+    pub gpu: GpuName,
+    /// The largest batch; 0 if not even one sample fits.
+    pub max_batch: u64,
+    /// What it needs; none if not even one sample fits.
+    pub at_max: Option<BatchMemory>,
+    /// The first batch that does not fit.
+    pub next: BatchMemory,
+    /// The allocation that the card refuses then.
+    pub next_refused: String,
+    /// Why both batches were not recorded, but replayed from smaller ones; none if they were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unconfirmed: Option<String>,
+    /// The largest batch with PyTorch's expandable segments, by replay; none if they are in use, or are no help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expandable_batch: Option<u64>,
+}
+
+/// The memory of a batch.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct BatchMemory {
+    /// The batch.
+    pub batch: u64,
+    /// The least memory with which its steps complete.
+    pub required_bytes: Bytes,
+    /// `torch.cuda.max_memory_allocated()`.
+    pub allocated_bytes: Bytes,
+    /// `torch.cuda.max_memory_reserved()`, on a card with enough memory.
+    pub reserved_bytes: Bytes,
+}
+
+impl BatchMemory {
+    fn of(batch: u64, trace: &Trace, config: &AllocatorConfig) -> Self {
+        let replay = Replay::of(trace, config, u64::MAX);
+        Self {
+            batch,
+            required_bytes: Bytes(least_capacity(trace, config)),
+            allocated_bytes: Bytes(replay.max_allocated_bytes),
+            reserved_bytes: Bytes(replay.max_reserved_bytes),
+        }
+    }
+}
+
+/// Records the program with a batch on a card.
+pub trait Record {
+    /// What the program does then.
+    ///
+    /// # Errors
+    ///
+    /// It does not come to the end of two steps.
+    fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError>;
+}
+
+/// Finds the largest batch on each of `cards`.
+///
+/// # Errors
+///
+/// The program cannot be recorded at small batches, or what it takes does not follow from them.
+pub fn largest_batches(
+    program: String,
+    cards: &[Card],
+    record: &mut impl Record,
+) -> Result<TorchBatchReport, UserError> {
+    let mut torch = Torch::default();
+    let mut found = Vec::with_capacity(cards.len());
+    // Kernels, and with them what they allocate, depend on the generation of the card.
+    let mut searches: BTreeMap<u32, Search> = BTreeMap::new();
+    for card in cards {
+        let capability = card.device.card.compute_capability;
+        let search = match searches.entry(capability) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                new.insert(Search::learn(card, record)?)
+            }
+        };
+        torch = search.torch.clone();
+        found.push(search.card_batch(card, record));
+    }
+    Ok(TorchBatchReport {
+        schema: SCHEMA,
+        program,
+        torch,
+        cards: found,
+    })
+}
+
+/// What is known about a program on the cards of one generation.
+struct Search {
+    torch: Torch,
+    config: AllocatorConfig,
+    scaling: Scaling,
+    /// What was recorded, by batch.
+    recorded: BTreeMap<u64, Trace>,
+}
+
+impl Search {
+    /// Records the program at two small batches.
+    fn learn(card: &Card, record: &mut impl Record) -> Result<Self, UserError> {
+        let mut mismatch = None;
+        for (small, larger) in SMALL {
+            let first = record.record(card, small)?;
+            let second = record.record(card, larger)?;
+            match Scaling::new(small, first.trace.clone(), larger, &second.trace) {
+                Ok(scaling) if !scaling.grows() => {
+                    return Err(UserError::new("the memory of the program does not depend on {batch}")
+                        .hint("does the program use that argument? Its memory is the same with 2 and with 3"));
+                }
+                Ok(scaling) => {
+                    let config = allocator_config(&first.process)?;
+                    return Ok(Self {
+                        torch: Torch::of(&first.process),
+                        config,
+                        scaling,
+                        recorded: [(small, first.trace), (larger, second.trace)].into(),
+                    });
+                }
+                Err(error) => mismatch = Some(error),
+            }
+        }
+        let mismatch = mismatch
+            .map(|mismatch| mismatch.to_string())
+            .unwrap_or_default();
+        Err(UserError::new(mismatch).hint(
+            "the largest batch needs a program that makes the same calls at any batch: samples of one length, no sizes that depend on data; `fit-check run` answers for one batch",
+        ))
+    }
+
+    /// The largest batch on `card`.
+    fn card_batch(&mut self, card: &Card, record: &mut impl Record) -> TorchCardBatch {
+        let capacity = card.available().0;
+        let mut unconfirmed = None;
+        let mut batch = self.predict(capacity);
+        for round in 0..ROUNDS {
+            if let Err(error) = self.record_near(card, batch, record) {
+                unconfirmed = Some(
+                    error
+                        .to_string()
+                        .lines()
+                        .next()
+                        .unwrap_or_default()
+                        .replace("error: ", ""),
+                );
+                break;
+            }
+            if self.is_border(batch, capacity) {
+                break;
+            }
+            // It does something else there than at small batches, so it is learnt anew from these two.
+            let (near, next) = (batch.max(1), batch.max(1) + 1);
+            let learnt = self.record_near(card, near, record).ok().and_then(|()| {
+                let (one, other) = (self.recorded.get(&near)?, self.recorded.get(&next)?);
+                Scaling::new(near, one.clone(), next, other).ok()
+            });
+            if let Some(learnt) = learnt {
+                self.scaling = learnt;
+            }
+            batch = match round + 1 < ROUNDS {
+                true => self.predict(capacity),
+                false => batch,
+            };
+            unconfirmed = (round + 1 == ROUNDS).then(|| {
+                "the program does something else near this batch than at smaller ones".to_string()
+            });
+        }
+        self.report(card, batch, unconfirmed)
+    }
+
+    /// The largest batch that fits by replay; 0 if none does.
+    fn predict(&self, capacity: u64) -> u64 {
+        largest_batch(&self.scaling, &self.config, capacity, 1..MAX_BATCH).unwrap_or(0)
+    }
+
+    /// Records `batch` and the next one, unless they are recorded.
+    fn record_near(
+        &mut self,
+        card: &Card,
+        batch: u64,
+        record: &mut impl Record,
+    ) -> Result<(), UserError> {
+        for batch in [batch, batch + 1].into_iter().filter(|batch| *batch > 0) {
+            if !self.recorded.contains_key(&batch) {
+                let recording = record.record(card, batch)?;
+                self.recorded.insert(batch, recording.trace);
+            }
+        }
+        Ok(())
+    }
+
+    /// The trace of `batch`: as it was recorded, or else as it is predicted.
+    fn trace(&self, batch: u64) -> Trace {
+        self.recorded
+            .get(&batch)
+            .cloned()
+            .unwrap_or_else(|| self.scaling.at(batch))
+    }
+
+    /// Whether `batch` fits and the next one does not.
+    fn is_border(&self, batch: u64, capacity: u64) -> bool {
+        let fits =
+            |batch: u64| batch == 0 || Replay::fits(&self.trace(batch), &self.config, capacity);
+        fits(batch) && !fits(batch + 1)
+    }
+
+    fn report(&self, card: &Card, batch: u64, unconfirmed: Option<String>) -> TorchCardBatch {
+        let capacity = card.available().0;
+        let next = self.trace(batch + 1);
+        let refused = Replay::of(&next, &self.config, capacity).refused;
+        let expandable = self.config.with_expandable_segments();
+        let with_expandable = largest_batch(&self.scaling, &expandable, capacity, 1..MAX_BATCH);
+        TorchCardBatch {
+            gpu: GpuName::new(card),
+            max_batch: batch,
+            at_max: (batch > 0).then(|| BatchMemory::of(batch, &self.trace(batch), &self.config)),
+            next: BatchMemory::of(batch + 1, &next, &self.config),
+            next_refused: refused
+                .map(|refused| reason(&next, &refused))
+                .unwrap_or_default(),
+            unconfirmed,
+            expandable_batch: with_expandable
+                .filter(|larger| *larger > batch && !self.config.expandable_segments),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use estimator::{Runtime, Tuning};
+
+    use super::*;
+    use crate::resolve;
+
+    /// A program that allocates 1 MiB and 16 MiB for each sample, and above `threshold` samples 8 MiB more for each.
+    struct Program {
+        threshold: u64,
+        recorded: Vec<u64>,
+    }
+
+    impl Record for Program {
+        fn record(&mut self, _: &Card, batch: u64) -> Result<Recording, UserError> {
+            self.recorded.push(batch);
+            let bytes = match batch > self.threshold {
+                true => batch * (24 << 20),
+                false => batch * (16 << 20),
+            };
+            let lines = format!(
+                "[\"hello\", {{\"version\": 1, \"torch\": \"2.15.0\"}}]\n[\"n\", 0, \"mm\"]\n\
+                 [\"a\", 0, 1048576, 0, -1, 0, 0, 0]\n[\"a\", 1, {bytes}, 0, -1, 0, 0, 0]\n"
+            );
+            Ok(torch_memory::stream::read(lines.as_bytes()).unwrap())
+        }
+    }
+
+    fn card() -> Card {
+        resolve::cards(&[] as &[&str], Some("1GiB"), Runtime::Cuda, Tuning::Cold)
+            .unwrap()
+            .remove(0)
+    }
+
+    fn search(threshold: u64) -> (TorchCardBatch, Vec<u64>) {
+        let mut program = Program {
+            threshold,
+            recorded: Vec::new(),
+        };
+        let report = largest_batches("python x {batch}".into(), &[card()], &mut program).unwrap();
+        (report.cards[0].clone(), program.recorded)
+    }
+
+    /// 2 MiB for the small pool leave 1022 for samples of 16 MiB.
+    #[test]
+    fn the_answer_and_the_next_batch_are_recorded() {
+        let (found, recorded) = search(u64::MAX);
+        assert_eq!((found.max_batch, recorded), (63, vec![2, 3, 63, 64]));
+        assert_eq!(
+            found.at_max.unwrap().required_bytes,
+            Bytes::mib(63 * 16 + 2)
+        );
+        assert_eq!(found.next.required_bytes, Bytes::mib(64 * 16 + 2));
+        assert!(
+            found.next_refused.contains("operator mm"),
+            "{}",
+            found.next_refused
+        );
+        assert_eq!(found.unconfirmed, None);
+    }
+
+    /// With 24 MiB for each sample above the threshold, 42 fit.
+    #[test]
+    fn a_threshold_below_the_answer_is_found() {
+        let (found, _) = search(10);
+        assert_eq!((found.max_batch, found.unconfirmed), (42, None));
+    }
+
+    #[test]
+    fn a_batch_without_effect_is_refused() {
+        struct Constant;
+        impl Record for Constant {
+            fn record(&mut self, _: &Card, _: u64) -> Result<Recording, UserError> {
+                let lines = "[\"a\", 0, 1048576, -1, -1, 0, 0, 0]\n";
+                Ok(torch_memory::stream::read(lines.as_bytes()).unwrap())
+            }
+        }
+        let error = largest_batches(String::new(), &[card()], &mut Constant).unwrap_err();
+        assert!(error.to_string().contains("does not depend on {batch}"));
+    }
+}

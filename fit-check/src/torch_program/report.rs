@@ -1,0 +1,394 @@
+//! The answer about a PyTorch program, from what the recorder saw.
+
+use std::collections::BTreeMap;
+
+use estimator::{Breakdown, Bytes, Category, LayerMemory, Phase, PhaseMemory};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use torch_memory::allocator::AllocatorConfig;
+use torch_memory::analysis::{self, Analysis};
+use torch_memory::replay::{Refused, Replay, least_capacity};
+use torch_memory::stream::{Process, Recording};
+use torch_memory::trace::{self, Trace};
+
+use super::alternatives::{Alternative, alternatives};
+use crate::job_info::{GpuName, SCHEMA};
+use crate::report::Verdict;
+use crate::resolve::Card;
+use crate::user_error::UserError;
+
+/// The answer of `run` about a PyTorch program.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchReport {
+    /// Version of this interface.
+    pub schema: u32,
+    /// The program and its arguments.
+    pub program: String,
+    /// The versions that decide the answer.
+    pub torch: Torch,
+    /// Optimizer steps that were recorded.
+    pub steps: u32,
+    /// One entry for each process that used the GPU, by rank.
+    pub processes: Vec<ProcessReport>,
+    /// What was not followed exactly, the largest first.
+    pub approximations: Vec<Approximation>,
+    /// What the recorder found out about the program: the class of its optimizer, for instance.
+    pub information: BTreeMap<String, Value>,
+}
+
+/// PyTorch and what belongs to it.
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+pub struct Torch {
+    /// PyTorch's version.
+    pub version: String,
+    /// The version of CUDA that it was built for; none for a build without CUDA.
+    pub cuda: Option<String>,
+    /// Python's version.
+    pub python: String,
+    /// The versions of the packages that the program imported.
+    pub packages: BTreeMap<String, String>,
+    /// The configuration of its allocator; empty for the default.
+    pub allocator_conf: String,
+}
+
+/// Something in the program that was not followed exactly.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Approximation {
+    /// Its kind: "data-dependent size", for instance.
+    pub kind: String,
+    /// The operator, and the line of the program.
+    pub text: String,
+    /// The bytes of the blocks whose size it decides.
+    pub bytes: Bytes,
+    /// How often it happened.
+    pub count: u64,
+}
+
+/// The most memory that a process had.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchPeak {
+    /// `torch.cuda.max_memory_allocated()`.
+    pub allocated_bytes: Bytes,
+    /// `torch.cuda.max_memory_reserved()` on a card with enough memory.
+    pub reserved_bytes: Bytes,
+    /// The least memory with which the steps complete.
+    pub required_bytes: Bytes,
+    /// What `nvidia-smi` would show: `reserved_bytes`, plus the memory that a process takes beside PyTorch's allocator.
+    pub device_bytes: Bytes,
+    /// The phase in which the most memory is allocated; none if the program tells none.
+    pub phase: Option<Phase>,
+    /// Optimizer steps before it.
+    pub step: u32,
+    /// The module that allocates then.
+    pub module: Option<String>,
+    /// The operator that allocates then.
+    pub operator: Option<String>,
+}
+
+/// One process.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct ProcessReport {
+    /// Its rank.
+    pub rank: u32,
+    /// Whether it fits on its card.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The memory that the process takes beside PyTorch's allocator.
+    pub overhead_bytes: Bytes,
+    /// The most memory that it had.
+    pub peak: TorchPeak,
+    /// What is allocated at the peak, by category; none if the program tells no phases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_peak: Option<Breakdown>,
+    /// The phases of the last step.
+    pub phases: Vec<PhaseMemory>,
+    /// The modules, in the order in which they first allocate.
+    pub layers: Vec<LayerMemory>,
+    /// The error that PyTorch would raise; none if it fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<String>,
+    /// What would make it fit; empty if it does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
+}
+
+impl TorchReport {
+    /// The report on `recordings` of `program`, each on the card with the index of its device.
+    ///
+    /// # Errors
+    ///
+    /// A process uses several cards, or one that is not there; the allocator's configuration is not PyTorch's.
+    pub fn new(
+        program: String,
+        recordings: &[Recording],
+        cards: &[Card],
+    ) -> Result<Self, UserError> {
+        let processes = recordings.iter().map(|recording| {
+            let card = card_of(recording, cards)?;
+            let config = allocator_config(&recording.process)?;
+            Ok(ProcessReport::new(recording, card, &config))
+        });
+        let processes = processes.collect::<Result<_, UserError>>()?;
+        let first = recordings.first();
+        Ok(Self {
+            schema: SCHEMA,
+            program,
+            torch: first
+                .map(|first| Torch::of(&first.process))
+                .unwrap_or_default(),
+            steps: recordings
+                .iter()
+                .map(|recording| recording.steps)
+                .max()
+                .unwrap_or_default(),
+            processes,
+            approximations: first.map(approximations).unwrap_or_default(),
+            information: first
+                .map(|first| first.information.clone())
+                .unwrap_or_default(),
+        })
+    }
+
+    /// Whether every process fits.
+    pub fn fits(&self) -> bool {
+        self.processes.iter().all(|process| process.verdict.fits)
+    }
+
+    /// The process that needs the most memory.
+    pub fn largest(&self) -> Option<&ProcessReport> {
+        let processes = self.processes.iter().rev();
+        processes.max_by_key(|process| process.peak.required_bytes)
+    }
+}
+
+impl Torch {
+    /// The versions of `process`.
+    pub fn of(process: &Process) -> Self {
+        Self {
+            version: process.torch.clone(),
+            cuda: process.cuda.clone(),
+            python: process.python.clone(),
+            packages: process.packages.clone(),
+            allocator_conf: conf(process).to_string(),
+        }
+    }
+}
+
+fn conf(process: &Process) -> &str {
+    let conf = process.settings.get("allocator_conf");
+    conf.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The configuration of the allocator of `process`.
+///
+/// # Errors
+///
+/// PyTorch would refuse it, or another allocator takes its place.
+pub fn allocator_config(process: &Process) -> Result<AllocatorConfig, UserError> {
+    let text = conf(process);
+    text.parse().map_err(|error| {
+        UserError::new(format!("{}={text}: {error}", AllocatorConfig::VARIABLES[0]))
+            .hint("unset it, or write it as PyTorch's page \"CUDA semantics\" says")
+    })
+}
+
+/// The card of the device that `recording` used.
+///
+/// # Errors
+///
+/// It used several, or one that is not there.
+pub fn card_of<'a>(recording: &Recording, cards: &'a [Card]) -> Result<&'a Card, UserError> {
+    let mut devices = recording.devices.iter();
+    let device = devices.next().copied().unwrap_or(0);
+    if let Some(second) = devices.next() {
+        return Err(UserError::new(format!(
+            "one process of the program uses cuda:{device} and cuda:{second}"
+        ))
+        .hint("memory is followed for one GPU of a process; start one process for each GPU, as torchrun does"));
+    }
+    cards.get(device as usize).ok_or_else(|| {
+        UserError::new(format!(
+            "the program uses cuda:{device}, and {} named",
+            count(cards.len())
+        ))
+        .hint("name a card for each GPU: repeat --gpu")
+    })
+}
+
+fn count(cards: usize) -> String {
+    match cards {
+        1 => "one card is".into(),
+        cards => format!("{cards} cards are"),
+    }
+}
+
+fn approximations(recording: &Recording) -> Vec<Approximation> {
+    let found = recording.approximations.iter();
+    let found = found.map(|found| Approximation {
+        kind: found.kind.clone(),
+        text: found.text.clone(),
+        bytes: Bytes(found.bytes),
+        count: found.count,
+    });
+    found.collect()
+}
+
+impl ProcessReport {
+    /// The report on `recording` on `card`.
+    pub fn new(recording: &Recording, card: &Card, config: &AllocatorConfig) -> Self {
+        let trace = &recording.trace;
+        let unlimited = Replay::of(trace, config, u64::MAX);
+        let analysis = Analysis::new(trace, &unlimited);
+        let required = Bytes(least_capacity(trace, config));
+        let available = card.available();
+        let refused = Replay::of(trace, config, available.0).refused;
+        let overhead = card.device.card.overhead;
+        let tells_phases = !trace.phases.is_empty();
+        let text = refused.as_ref().map(|refused| {
+            let device = recording.devices.first().copied().unwrap_or(0);
+            refused.refusal.message(device, card.usable().0, overhead.0)
+        });
+        Self {
+            rank: recording.process.rank,
+            verdict: verdict(card, required, trace, refused.as_ref()),
+            overhead_bytes: overhead,
+            peak: TorchPeak {
+                allocated_bytes: Bytes(unlimited.max_allocated_bytes),
+                reserved_bytes: Bytes(unlimited.max_reserved_bytes),
+                required_bytes: required,
+                device_bytes: Bytes(unlimited.max_reserved_bytes) + overhead,
+                ..TorchPeak::at(trace, unlimited.peak)
+            },
+            at_peak: tells_phases.then(|| breakdown(&analysis.at_peak())),
+            phases: analysis.last_step().iter().map(phase_memory).collect(),
+            layers: analysis.modules().into_iter().map(layer_memory).collect(),
+            out_of_memory: text,
+            alternatives: match refused {
+                Some(_) => alternatives(trace, config, card, overhead),
+                None => Vec::new(),
+            },
+        }
+    }
+}
+
+impl TorchPeak {
+    /// What happens at the event at `position`, without any figure.
+    fn at(trace: &Trace, position: usize) -> Self {
+        let block = match trace.events.get(position) {
+            Some(trace::Event::Allocate(block)) => Some(*block),
+            _ => None,
+        };
+        let phase = block.and_then(|_| trace.phase_at(position));
+        let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_string);
+        Self {
+            allocated_bytes: Bytes::ZERO,
+            reserved_bytes: Bytes::ZERO,
+            required_bytes: Bytes::ZERO,
+            device_bytes: Bytes::ZERO,
+            phase: phase.map(|phase| step_phase(phase.phase)),
+            step: phase.map_or(0, |phase| phase.step),
+            module: text(block.and_then(|block| trace.module_path(block))),
+            operator: text(block.and_then(|block| trace.operator(block))),
+        }
+    }
+
+    /// `backward phase, module layer1.0, operator convolution_backward`
+    pub fn words(&self) -> Vec<String> {
+        let phase = self.phase.map(|phase| format!("{phase} phase"));
+        let module = self
+            .module
+            .as_ref()
+            .map(|module| format!("module {module}"));
+        let operator = self
+            .operator
+            .as_ref()
+            .map(|operator| format!("operator {operator}"));
+        [phase, module, operator].into_iter().flatten().collect()
+    }
+}
+
+/// The verdict on `card`, which refused an allocation or did not.
+pub fn verdict(card: &Card, required: Bytes, trace: &Trace, refused: Option<&Refused>) -> Verdict {
+    Verdict {
+        gpu: GpuName::new(card),
+        fits: refused.is_none(),
+        required_bytes: required,
+        headroom_bytes: card.available().signed_difference(required),
+        reason: refused.map(|refused| reason(trace, refused)),
+    }
+}
+
+/// `an allocation of 2.00 MiB in the backward phase, module fc, operator mm`
+pub fn reason(trace: &Trace, refused: &Refused) -> String {
+    let bytes = Bytes(trace.block(refused.block).bytes);
+    let peak = TorchPeak::at(trace, refused.position);
+    let words = peak.words();
+    let allocated = Bytes(refused.refusal.allocated_bytes);
+    let reserved = Bytes(refused.refusal.reserved_bytes);
+    let place = match words.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", words.join(", ")),
+    };
+    format!("an allocation of {bytes} with {allocated} allocated and {reserved} reserved{place}")
+}
+
+fn step_phase(phase: trace::Phase) -> Phase {
+    match phase {
+        trace::Phase::Init => Phase::Init,
+        trace::Phase::Data => Phase::Data,
+        trace::Phase::Forward => Phase::Forward,
+        trace::Phase::Backward => Phase::Backward,
+        trace::Phase::Optimizer => Phase::Optimizer,
+    }
+}
+
+/// The category of the answer for one of PyTorch's.
+pub fn category(category: analysis::Category) -> Category {
+    match category {
+        analysis::Category::Parameters => Category::Parameters,
+        analysis::Category::Gradients => Category::Gradients,
+        analysis::Category::Optimizer => Category::Optimizer,
+        analysis::Category::Activations => Category::Activations,
+        analysis::Category::Temporaries => Category::Temporaries,
+        analysis::Category::Workspaces => Category::Workspaces,
+        analysis::Category::Inputs => Category::Inputs,
+        analysis::Category::Buffers => Category::Buffers,
+    }
+}
+
+/// The breakdown of the answer for one of PyTorch's.
+pub fn breakdown(of: &analysis::Breakdown) -> Breakdown {
+    let mut breakdown = Breakdown::default();
+    for one in analysis::Category::ALL {
+        breakdown[category(one)] += Bytes(of[one]);
+    }
+    breakdown
+}
+
+fn phase_memory(memory: &analysis::PhaseMemory) -> PhaseMemory {
+    PhaseMemory {
+        phase: step_phase(memory.phase.phase),
+        live_bytes: Bytes(memory.end_bytes),
+        peak_live_bytes: Bytes(memory.max_bytes),
+    }
+}
+
+/// The phase of a step of the history, as burn's has it.
+pub fn phase_of_step(phase: trace::PhaseOfStep) -> estimator::analysis::PhaseOfStep {
+    estimator::analysis::PhaseOfStep {
+        phase: step_phase(phase.phase),
+        step: phase.step as usize,
+    }
+}
+
+fn layer_memory(module: analysis::ModuleMemory) -> LayerMemory {
+    LayerMemory {
+        path: module.path,
+        kind: module.class,
+        parameter_bytes: Bytes(module.parameter_bytes),
+        activation_bytes: Bytes(module.activation_bytes),
+        gradient_bytes: Bytes(module.gradient_bytes),
+        optimizer_bytes: Bytes(module.optimizer_bytes),
+    }
+}
