@@ -112,19 +112,19 @@ impl<'a, P: Program> GroupSearch<'a, P> {
     /// Finds out whether the step fits on `device`.
     fn fit(&mut self, device: &DeviceSpec) -> Result<Verdict, Error> {
         if let Some(known) = self.runs.iter().find(|known| known.runs.hold_for(device)) {
-            return known.runs.brief_verdict(device);
+            return known.runs.verdict(device);
         }
         let mut runs = self.runs.iter();
         let room = device.available();
         if let Some(known) = runs.find(|known| room.is_some_and(|room| room < known.certain)) {
             // With any kernels the step is far too large.
-            return known.runs.brief_verdict(device);
+            return known.runs.verdict(device);
         }
         if let Some(error) = &self.cannot_run {
             return Err(error.clone());
         }
         match self.run_on(device) {
-            None => self.runs[self.runs.len() - 1].runs.brief_verdict(device),
+            None => self.runs[self.runs.len() - 1].runs.verdict(device),
             Some(error) => Err(error),
         }
     }

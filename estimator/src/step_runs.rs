@@ -38,9 +38,7 @@ struct Others {
     not_overwriting: OnceLock<Result<Option<Lagged>, Error>>,
     /// The first run of a process, on a card with unlimited memory.
     first: OnceLock<Result<Arc<Simulated>, Error>>,
-    /// The least memory with which the shown run and that without overwriting complete.
-    required_but_for_first: OnceLock<Bytes>,
-    /// The least memory with which all runs complete.
+    /// The least memory with which the shown run and the first complete.
     required: OnceLock<Result<Bytes, Error>>,
 }
 
@@ -131,7 +129,8 @@ impl<'a, P: Program> StepRuns<'a, P> {
         Ok(self.shown.at_peak())
     }
 
-    /// The least memory, in whole MiB, with which all runs complete.
+    /// The least memory, in whole MiB, with which the first run and those after it complete. (Where burn overwrites no operand, a
+    /// step can need a little more: [`verdict`](Self::verdict) makes that run if a device is nearly full.)
     ///
     /// # Errors
     ///
@@ -139,10 +138,11 @@ impl<'a, P: Program> StepRuns<'a, P> {
     pub fn required(&self) -> Result<Bytes, Error> {
         let required = || {
             let first = match self.requires(Required::First) {
-                true => Some(self.first_without_limit()?.whole_recording().clone()),
+                true => Some(self.first_without_limit()?),
                 false => None,
             };
-            Ok(self.least_memory(Bytes::ZERO, self.not_overwriting()?, first.as_ref()))
+            let first = first.as_deref().map(Simulated::whole_recording);
+            Ok(self.least_memory(Bytes::ZERO, None, first))
         };
         self.others.required.get_or_init(required).clone()
     }
@@ -160,54 +160,47 @@ impl<'a, P: Program> StepRuns<'a, P> {
             };
             return Ok(Verdict::new(refused, self.required()?, None));
         };
-        let not_overwriting = self.not_overwriting()?;
-        let required = self.required_but_for_first(not_overwriting);
         let mut refused = None;
-        if !self.has_room(device, required, CLOSE) {
+        let mut not_overwriting = None;
+        if !self.has_room(device, self.required_for_shown(), CLOSE) {
             refused = self.refused_by_recordings(device);
-            let other = || not_overwriting.and_then(|lagged| lagged.refused(device));
-            refused = refused.or_else(other);
-        }
-        if !self.requires(Required::First) {
-            return Ok(self.bounded(refused, available, required, None));
-        }
-        let first = self.first_for(device, required, refused.is_some())?;
-        if first.spec.available().is_none() {
-            return Ok(self.bounded(refused, available, self.required()?, Some(&first)));
-        }
-        let refused_first = || match first.outcome() {
-            Ok(()) => refused_with_lag(&first, Required::First.lags()),
-            Err(refused) => Some(refused),
-        };
-        let refused = refused.or_else(refused_first);
-        let recording = Some(first.whole_recording());
-        let required = self.least_memory(Bytes::ZERO, not_overwriting, recording);
-        Ok(self.bounded(refused, available, required, Some(&first)))
-    }
-
-    /// Like [`verdict`](Self::verdict). If the step does not fit with tuned kernels, no other run is made, and
-    /// [`Verdict::required_bytes`] is of these runs alone.
-    ///
-    /// # Errors
-    ///
-    /// The step itself failed.
-    pub fn brief_verdict(&self, device: &DeviceSpec) -> Result<Verdict, Error> {
-        let required = self.required_for_shown();
-        let refused = match self.has_room(device, required, CLOSE) {
-            true => None,
-            false => self.refused_by_recordings(device),
-        };
-        match (refused, device.available()) {
-            (Some(refused), Some(available)) => {
-                let recordings = self.recordings().iter().map(|lagged| &lagged.recording);
-                let recordings: Vec<_> = recordings.collect();
-                let required = above(&refused, available, required, |short| {
-                    least_memory(&self.shown.spec, &recordings, short, self.shown.reserved)
-                });
-                Ok(Verdict::new(Some(refused), required, Some(available)))
+            if refused.is_none() {
+                not_overwriting = self.not_overwriting()?;
+                refused = not_overwriting.and_then(|lagged| lagged.refused(device));
             }
-            _ => self.verdict(device),
         }
+        let first = match &refused {
+            _ if !self.requires(Required::First) => None,
+            None => Some(self.first_for(device)?),
+            // Whether it completes does not matter any more, so it is not made for that.
+            Some(_) => self.known_first(),
+        };
+        if let Some(first) = first.as_ref().filter(|first| !is_unlimited(first)) {
+            let refused_in_first = || match first.outcome() {
+                Ok(()) => refused_with_lag(first, Required::First.lags()),
+                Err(refused) => Some(refused),
+            };
+            refused = refused.or_else(refused_in_first);
+        }
+        let required = match (not_overwriting, &first) {
+            (None, None) => self.required_for_shown(),
+            (None, Some(first)) if is_unlimited(first) => self.required()?,
+            (_, first) => {
+                let first = first.as_deref().map(Simulated::whole_recording);
+                self.least_memory(Bytes::ZERO, not_overwriting, first)
+            }
+        };
+        let required = match &refused {
+            // A run completes on some cards that have less than what one needs to complete: see `least_memory`.
+            None => required.min(available),
+            Some(refused) if refused.refusal == Refusal::Full && required <= available => {
+                let first = first.as_deref().map(Simulated::whole_recording);
+                self.least_memory(available, not_overwriting, first)
+            }
+            // No memory is enough for a buffer that is too large.
+            Some(_) => required,
+        };
+        Ok(Verdict::new(refused, required, Some(available)))
     }
 
     /// Whether `device` has more room than `required`, by one part of so many that are called `close`.
@@ -219,52 +212,27 @@ impl<'a, P: Program> StepRuns<'a, P> {
         room && self.fits_a_page(device)
     }
 
-    /// The verdict on a device with so much `available` that has `refused` an allocation; `required` is the least memory with which
-    /// the runs complete, of which `first` is the first one.
-    fn bounded(
-        &self,
-        refused: Option<OutOfMemory>,
-        available: Bytes,
-        required: Bytes,
-        first: Option<&Simulated>,
-    ) -> Verdict {
-        let first = first.map(Simulated::whole_recording);
-        let not_overwriting = self.not_overwriting().ok().flatten();
-        let required = match &refused {
-            // A run completes on some cards that have less than what one needs to complete: see `least_memory`.
-            None => required.min(available),
-            Some(refused) => above(refused, available, required, |short| {
-                self.least_memory(short, not_overwriting, first)
-            }),
-        };
-        Verdict::new(refused, required, Some(available))
-    }
-
-    /// The first run of a process on `device`, or on a card with unlimited memory if it is the same there, or nearly so: where
-    /// the step `is_refused` anyway, and where there is room to spare; `required` is the least memory with which the other runs
-    /// complete.
-    fn first_for(
-        &self,
-        device: &DeviceSpec,
-        required: Bytes,
-        is_refused: bool,
-    ) -> Result<Arc<Simulated>, Error> {
-        let known = self
-            .others
-            .first
-            .get()
-            .and_then(|first| first.as_ref().ok());
+    /// The first run of a process on `device`, or on a card with unlimited memory where it is the same there, or where there is
+    /// room to spare.
+    fn first_for(&self, device: &DeviceSpec) -> Result<Arc<Simulated>, Error> {
         let same = |first: &Arc<Simulated>| {
             let room = device
                 .available()
                 .is_none_or(|available| first.reserved <= available);
-            is_refused || room && self.fits_a_page(device)
+            room && self.fits_a_page(device)
         };
-        if known.is_some_and(same) || self.has_room(device, required, CLOSE_TO_FIRST) {
+        let has_room = || self.has_room(device, self.required_for_shown(), CLOSE_TO_FIRST);
+        if self.known_first().as_ref().is_some_and(same) || has_room() {
             return self.first_without_limit();
         }
         let first = Required::First.on(device);
         self.program.simulate(self.batch, first).map(Arc::new)
+    }
+
+    /// The first run of a process on a card with unlimited memory, if it was made.
+    fn known_first(&self) -> Option<Arc<Simulated>> {
+        let known = self.others.first.get()?;
+        known.as_ref().ok().cloned()
     }
 
     /// The allocation that `device` refuses in the shown run, with some queue lag.
@@ -334,12 +302,6 @@ impl<'a, P: Program> StepRuns<'a, P> {
         *self.required_for_shown.get_or_init(least)
     }
 
-    /// The least memory with which the shown run completes, and the one without overwriting.
-    fn required_but_for_first(&self, not_overwriting: Option<&Lagged>) -> Bytes {
-        let least = || self.least_memory(Bytes::ZERO, not_overwriting, None);
-        *self.others.required_but_for_first.get_or_init(least)
-    }
-
     /// The least memory, more than `short`, with which the shown run and these complete.
     fn least_memory(
         &self,
@@ -368,18 +330,9 @@ impl<'a, P: Program> StepRuns<'a, P> {
     }
 }
 
-/// `required`, or what `least` finds above what is `available` if a device with so much has `refused` an allocation all the same: a
-/// run completes on some cards that have less than what one needs to complete. No memory is enough for a buffer that is too large.
-fn above(
-    refused: &OutOfMemory,
-    available: Bytes,
-    required: Bytes,
-    least: impl Fn(Bytes) -> Bytes,
-) -> Bytes {
-    match refused.refusal {
-        Refusal::Full if required <= available => least(available),
-        _ => required,
-    }
+/// Whether `run` was on a card with unlimited memory.
+fn is_unlimited(run: &Simulated) -> bool {
+    run.spec.available().is_none()
 }
 
 impl Lagged {

@@ -292,7 +292,7 @@ impl<M: Model + Sync> Adviser<'_, M> {
         let program = training_job(&self.request.model, job);
         let program = program.only(self.request.only).without_first_runs();
         let runs = StepRuns::of(&program, job.batch as u64, &self.card.device)?;
-        let verdict = runs.brief_verdict(&self.card.device)?;
+        let verdict = runs.verdict(&self.card.device)?;
         Ok(Fitted {
             fits: verdict.fits(),
             required_bytes: verdict.required_bytes,

@@ -13,6 +13,9 @@ use crate::input_options::TypedSizes;
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
 /// the memory go?
+///
+/// The figures are those of burn, whose training steps fit-check runs on simulated cards. PyTorch's differ: of
+/// eleven steps that were measured it took 0.4 to 1.2 times as much.
 #[derive(Debug, Parser)]
 #[command(name = "fit-check", version, max_term_width = 100)]
 pub struct Cli {
@@ -68,7 +71,7 @@ pub enum Command {
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Box<Gpus>),
-    /// Show or delete what is kept between calls: answers, and the calls of steps
+    /// Show or delete the answers that are kept between calls
     Cache(Cache),
     /// Print the script with which a shell completes commands and options
     Completions(Completions),

@@ -45,7 +45,7 @@ fn answers_are_what_the_schema_says() {
         ("estimate", "estimate tests/own_models/tiny-bert"),
         ("max_batch", "max-batch alexnet --gpu 24GB"),
         ("max_batch", "max-batch vgg-16 --memory 100MB"),
-        ("max_batch", "max-batch alexnet --memory 1GiB --every-run"),
+        ("max_batch", "max-batch alexnet --memory 1GiB"),
         ("max_batch", "max-batch gpt2 --seq 64 --gpu 24GB --gpu l4"),
         (
             "table",

@@ -310,6 +310,7 @@ fn words(debug: &str) -> String {
             ']' => in_list = (in_list - 1).max(0),
             ',' if in_list > 0 => text.push('x'),
             ' ' if in_list > 0 => {}
+            '(' | ')' if in_list > 0 => {}
             '{' | '(' if !text.is_empty() && last != ',' => text.push(','),
             '{' | '}' | '(' | ')' | ':' | '"' => {}
             '_' => text.push(' '),
@@ -480,6 +481,10 @@ mod tests {
         let expected = "matmul autotune key, lhs shape 512x64, kind general, elem f32";
         assert_eq!(words(key), expected);
         assert_eq!(words("matmul_naive"), "matmul naive");
+        assert_eq!(
+            words("Key { padding: [(0, 1), (2, 3)] }"),
+            "key, padding 0x1x2x3"
+        );
     }
 
     fn verdict(name: &str, fits: bool) -> Verdict {

@@ -58,6 +58,17 @@ pub fn wrapped(text: &str, first: usize, others: usize) -> String {
 }
 
 fn wrapped_to(text: &str, width: usize, first: usize, others: usize) -> String {
+    // An amount stays with its unit.
+    let mut text = text.to_string();
+    for unit in ["B", "KiB", "MiB", "GiB", "TiB", "%"] {
+        for end in ["", ",", ";", ":", ".", ")"] {
+            let unit = format!("{unit}{end}");
+            text = text.replace(&format!(" {unit} "), &format!("{NO_BREAK}{unit} "));
+        }
+        if let Some(before) = text.strip_suffix(&format!(" {unit}")) {
+            text = format!("{before}{NO_BREAK}{unit}");
+        }
+    }
     let mut page = " ".repeat(first);
     let mut used = first;
     let mut is_empty = true;
@@ -76,8 +87,11 @@ fn wrapped_to(text: &str, width: usize, first: usize, others: usize) -> String {
         used += columns;
         is_empty = false;
     }
-    page
+    page.replace(NO_BREAK, " ")
 }
+
+/// A space at which no line ends.
+const NO_BREAK: char = '\u{a0}';
 
 /// What stays on one line.
 struct Part<'a> {

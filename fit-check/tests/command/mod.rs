@@ -3,8 +3,9 @@
 use std::process::Command;
 
 /// The variables that change what the program shows, or where it and the crates below it keep files.
-const SETTINGS: [&str; 4] = [
+const SETTINGS: [&str; 5] = [
     "CLICOLOR_FORCE",
+    "COLUMNS",
     "FIT_CHECK_NO_PROGRESS",
     "XDG_CACHE_HOME",
     "XDG_DATA_HOME",
