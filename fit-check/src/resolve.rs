@@ -243,8 +243,8 @@ fn countable(model: &str, job: &Job) -> Result<(), UserError> {
     // Attention has a score for each pair of tokens.
     let pairs = job.input.seq.map_or(1, |tokens| tokens as u64);
     let counts = |sizes: &[u64]| {
-        let all = sizes.iter().chain(&[job.batch as u64, WIDEST]);
-        let elements = all.copied().try_fold(1u64, u64::checked_mul);
+        let mut all = sizes.iter().copied().chain([job.batch as u64, WIDEST]);
+        let elements = all.try_fold(1u64, u64::checked_mul);
         elements.is_some_and(|elements| elements < 1 << 60)
     };
     match counts(&sizes) && counts(&[pairs, pairs]) {
