@@ -239,14 +239,20 @@ fn countable(model: &str, job: &Job) -> Result<(), UserError> {
     let sizes = InputSize::ALL
         .iter()
         .filter_map(|size| job.input.get(*size));
-    let elements = sizes
+    let sizes: Vec<_> = sizes
         .flat_map(SizeValue::numbers)
         .map(|size| size as u64)
-        .chain([job.batch as u64, WIDEST])
-        .try_fold(1u64, u64::checked_mul);
-    match elements {
-        Some(elements) if elements < 1 << 60 => Ok(()),
-        _ => Err(UserError::new(format!(
+        .collect();
+    // Attention has a score for each pair of tokens.
+    let pairs = job.input.seq.map_or(1, |tokens| tokens as u64);
+    let counts = |sizes: &[u64]| {
+        let mut all = sizes.iter().copied().chain([job.batch as u64, WIDEST]);
+        let elements = all.try_fold(1u64, u64::checked_mul);
+        elements.is_some_and(|elements| elements < 1 << 60)
+    };
+    match counts(&sizes) && counts(&[pairs, pairs]) {
+        true => Ok(()),
+        false => Err(UserError::new(format!(
             "the tensors of {model} would have more bytes than 64 bits can count"
         ))
         .hint("make --batch, --image or --seq smaller")),
@@ -266,5 +272,21 @@ mod tests {
         };
         assert!(job_of(&resnet, request(1 << 20)).is_ok());
         assert!(job_of(&resnet, request(u32::MAX as usize)).is_err());
+        let long = |seq| {
+            let llama = model_zoo::find("llama-2-7b").unwrap();
+            let input = model_zoo::Input {
+                seq: Some(seq),
+                ..model_zoo::Input::default()
+            };
+            job_of(
+                &llama,
+                Request {
+                    input,
+                    ..Request::default()
+                },
+            )
+        };
+        assert!(long(1_000_000).is_ok());
+        assert!(long(1_000_000_000).is_err());
     }
 }

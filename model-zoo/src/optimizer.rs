@@ -128,7 +128,7 @@ mod tests {
     use strum::VariantNames;
 
     use super::*;
-    use crate::{Request, networks, supervised, test_support};
+    use crate::{Model, Request, networks, supervised, test_support};
 
     #[derive(Module, Debug)]
     struct SmallNetwork {
@@ -193,18 +193,31 @@ mod tests {
         let device = test_support::flex().autodiff();
         let mut seen: HashSet<(&str, &str)> = HashSet::new();
         let mut unseen = seen.clone();
-        for variant in crate::variants() {
-            let job = Request::default().resolve(&variant).unwrap();
-            assert_eq!(job.output_layers, networks::output_layers(variant.file));
-            let paths = job.parameter_paths(&variant, &device);
-            for &layer in job.output_layers {
+        let mut look = |file: &'static str, paths: Vec<String>| {
+            for &layer in networks::output_layers(file) {
                 let group = output_group(&[layer]).unwrap();
                 let id = ParamId::new();
                 let is_of = |path: &String| group.matches(&id, Some(path.as_str()));
                 let found = paths.iter().any(is_of);
                 let kind = if found { &mut seen } else { &mut unseen };
-                kind.insert((variant.file, layer));
+                kind.insert((file, layer));
             }
+        };
+        for variant in crate::variants() {
+            let job = Request::default().resolve(&variant).unwrap();
+            assert_eq!(job.output_layers, networks::output_layers(variant.file));
+            look(variant.file, job.parameter_paths(&variant, &device));
+        }
+        // Layers that no published network has.
+        for config in [
+            r#"{"model_type": "gemma", "tie_word_embeddings": false}"#,
+            r#"{"model_type": "smollm3", "tie_word_embeddings": false}"#,
+            r#"{"model_type": "bert", "architectures": ["BertForTokenClassification"]}"#,
+            r#"{"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}"#,
+        ] {
+            let own = crate::ConfigModel::read("own", config).unwrap();
+            let job = Request::default().resolve(&own).unwrap();
+            look(own.file().unwrap(), job.parameter_paths(&own, &device));
         }
         // Not each network of a file has each of its output layers.
         assert!(unseen.is_subset(&seen), "{unseen:?}");

@@ -66,10 +66,7 @@ impl Architecture for OwnVit {
 
     fn check(&self, job: &Job) -> Result<(), Error> {
         // transformers leaves out the pixels that do not fill a patch.
-        let [height, width] = self.0.patch;
-        job.check_image(format!("at least {height}x{width}"), |[high, wide]| {
-            high >= height && wide >= width
-        })
+        self.0.check_patches(job)
     }
 
     fn train<O: Observer>(

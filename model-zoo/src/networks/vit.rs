@@ -14,6 +14,9 @@ use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervi
 /// Label smoothing of torchvision's recipe for ViT-B/16.
 const SMOOTHING: f32 = 0.11;
 
+/// The most patches of an image, of which 64 bits can count the scores: 1,024 x 1,024.
+const MAX_PATCHES: usize = 1 << 20;
+
 /// The configuration of a [`Vit`]; the fields are those of a `config.json`.
 #[derive(Clone, Debug)]
 pub(crate) struct VitConfig {
@@ -53,12 +56,27 @@ impl VitConfig {
         }
     }
 
+    /// Checks that the images of `job` have at most [`MAX_PATCHES`], and at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] if they have not.
+    pub fn check_patches(&self, job: &Job) -> Result<(), Error> {
+        let [height, width] = self.patch;
+        let must =
+            format!("at least {height}x{width}, with at most {MAX_PATCHES} patches of that size");
+        job.check_image(must, |[high, wide]| {
+            (1..=MAX_PATCHES).contains(&(high / height).saturating_mul(wide / width))
+        })
+    }
+
     /// Checks that patches fill the images of `job`.
     ///
     /// # Errors
     ///
     /// [`Error::Size`] if they do not.
     pub fn check(&self, job: &Job) -> Result<(), Error> {
+        self.check_patches(job)?;
         let [height, width] = self.patch;
         job.check_image(format!("a multiple of {height}x{width}"), |[high, wide]| {
             high.is_multiple_of(height) && wide.is_multiple_of(width)
@@ -245,7 +263,9 @@ mod tests {
         let variant = find("vit-b-16").unwrap();
         let mut job = Request::default().resolve(&variant).unwrap();
         assert!(Vit::check(&variant, &job).is_ok());
-        job.input.image = Some([224, 230]);
-        assert!(Vit::check(&variant, &job).is_err());
+        for image in [[224, 230], [8, 8], [1 << 20, 1 << 20]] {
+            job.input.image = Some(image);
+            assert!(Vit::check(&variant, &job).is_err(), "{image:?}");
+        }
     }
 }
