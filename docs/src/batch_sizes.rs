@@ -10,7 +10,7 @@ const COMMAND: &str = "fit-check table --preset lambda-2020 --format markdown";
 /// too.
 const PLAIN: &str = "\
 They are of burn's plain configuration (`cargo build --release --no-default-features`); with its
-defaults burn fuses and tunes kernels, which changes them (see [accuracy.md](accuracy.md)).";
+defaults burn fuses and tunes kernels, which changes them.";
 
 /// The page.
 ///

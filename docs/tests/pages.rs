@@ -1,9 +1,13 @@
-//! The generated pages of `docs/` are up to date.
+//! The pages of `docs/`: the generated ones are up to date, and commands are those of the program.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use clap::Parser;
+use clap::error::ErrorKind::MissingRequiredArgument;
 use docs::accuracy;
 use docs::records::Records;
+use fit_check::cli::Cli;
 use fit_check::records::{LargestBatchRecord, RecordedOutcome};
 
 #[test]
@@ -67,4 +71,42 @@ fn the_batches_on_the_page_were_trained() {
         }
     }
     assert_eq!(cells, 167);
+}
+
+/// Every command on a page can be typed, as far as its options go. Tests of `fit-check` run most of them.
+#[test]
+fn commands_on_pages_are_those_of_the_program() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = std::fs::read_dir(root).expect("this folder");
+    let pages = pages.map(|page| page.expect("a file").path());
+    // This one shows what is refused.
+    let pages = pages.filter(|page| !page.ends_with("bad_input.md"));
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let mut commands = 0;
+    for page in pages.chain([root.join("../README.md")]) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        for command in typed(&text) {
+            commands += 1;
+            let parsed = Cli::try_parse_from(command.split_whitespace());
+            // `fit-check run` in a sentence is only its name.
+            let names_it = |error: &clap::Error| error.kind() == MissingRequiredArgument;
+            if let Err(error) = parsed
+                && error.use_stderr()
+                && !names_it(&error)
+            {
+                panic!("{}: `{command}`: {error}", page.display());
+            }
+        }
+    }
+    assert!(commands > 50, "only {commands} commands were found");
+}
+
+/// The commands of `page`, in a sentence or after a prompt.
+fn typed(page: &str) -> impl Iterator<Item = &str> {
+    let after_prompt = page.lines().filter_map(|line| line.strip_prefix("$ "));
+    let in_text = page
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let commands = after_prompt.chain(in_text);
+    commands.filter(|command| command.starts_with("fit-check "))
 }
