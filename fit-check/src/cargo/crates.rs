@@ -33,7 +33,10 @@ pub fn crates(mut tree: Command) -> anyhow::Result<BTreeSet<Crate>> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         // Before its error cargo says what it does.
-        let said = said.split_once("error: ").map_or(&*said, |(_, error)| error).trim();
+        let said = said
+            .split_once("error: ")
+            .map_or(&*said, |(_, error)| error)
+            .trim();
         return Err(UserError::new(said)
             .hint(
                 "this is what cargo says of the program with burn's feature `rocm` beside its own",
