@@ -111,7 +111,7 @@ fn note(name: &str) -> Option<String> {
     if name == AUTO {
         let local = LocalGpu::find().ok()?;
         return Some(format!(
-            "the least GPU of this machine is {}, {} usable",
+            "the GPU of this machine with the least memory is {}, {} usable",
             local.name, local.usable
         ));
     }

@@ -22,7 +22,7 @@ use self::project::Project;
 pub use self::report::ProgramReport;
 use self::request::ProgramRequest;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::{card, interrupt, output};
+use crate::{card, interrupt, output, sandbox};
 
 /// Runs `cargo fit-check` with these arguments.
 ///
@@ -39,6 +39,9 @@ pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
     let request = ProgramRequest::new(*raw)?;
     interrupt::watch(Duration::ZERO)?;
     let project = Project::find(&request)?;
+    if !request.allow_writes {
+        sandbox::check()?;
+    }
     let program = build::build(&project, &request)?;
     let run_report = run::run(&program, &request)?;
     let report = ProgramReport::new(

@@ -125,18 +125,18 @@ impl From<estimator::UnknownGpu> for UserError {
                 format!("did you mean {}? `fit-check gpus` lists all", either(names))
             }
             Meaning::OtherSize(gpu) => format!(
-                "{} ({}) has {} GB; `--memory SIZE` answers for any size",
+                "{} (--gpu {}) has {} GB; `--memory SIZE` answers for any size",
                 gpu.name,
                 gpu.alias(),
                 gpu.marketed_gb
             ),
             Meaning::Several(gpu) => {
-                format!("an answer is about one card: {}", gpu.alias())
+                format!("an answer is about one card: --gpu {}", gpu.alias())
             }
             Meaning::Slice => {
                 "a part of a card (MIG, vGPU): `--memory SIZE` answers for its memory, which nvidia-smi shows".into()
             }
-            Meaning::Device => "auto is the GPU of this machine".into(),
+            Meaning::Device => "--gpu auto is the GPU of this machine".into(),
             Meaning::SharedMemory => {
                 "its GPU shares the memory of the machine: `--memory SIZE` answers for the part that the job may have".into()
             }

@@ -27,6 +27,15 @@ pub struct KeptFiles {
     _folder: tempfile::TempDir,
 }
 
+/// Checks that [`keep_files`] is possible, for a program that is yet to be built.
+///
+/// # Errors
+///
+/// The system does not allow it. The hint is to let the program write.
+pub fn check() -> Result<(), UserError> {
+    keep_files(&mut Command::new("true"), &[]).map(drop)
+}
+
 /// Makes the process that `command` starts, and all that it starts, leave the files of this machine as they are, except
 /// those in the folders `real`. The working folder of `command` is to be set before.
 ///

@@ -243,7 +243,8 @@ fn on_a_full_disk_run_answers_without_its_page() {
     let fit_check = Path::new(env!("CARGO_BIN_EXE_fit-check"));
     let mut command = Command::new(fit_check);
     command
-        .args(["run", "--memory", "1GiB", "--html", full_disk::FILE, "--"])
+        .args(["run", "--allow-writes", "--memory", "1GiB", "--html"])
+        .args([full_disk::FILE, "--"])
         .arg(fit_check.with_file_name("examples").join("cuda_calls"))
         .args(["allocate", "7"]);
     let Some(output) = full_disk::run(&command) else {

@@ -32,9 +32,17 @@ fn the_program_of_run_ends_when_fit_check_is_killed() {
     for runs in [false, true] {
         let mark = format!("8{:05}{}", std::process::id(), u8::from(runs));
         let line = format!("sleep\0{mark}\0");
-        let mut child = fit_check(&["run", "--memory", "1GiB", "--", "sleep", &mark])
-            .spawn()
-            .unwrap();
+        let mut child = fit_check(&[
+            "run",
+            "--allow-writes",
+            "--memory",
+            "1GiB",
+            "--",
+            "sleep",
+            &mark,
+        ])
+        .spawn()
+        .unwrap();
         wait_until(
             "the program starts",
             Duration::from_secs(20),
@@ -200,7 +208,16 @@ fn an_interrupted_table_shows_what_it_has() {
 #[test]
 fn an_interrupted_program_leaves_nothing() {
     let script = "echo begins >&2; exec sleep 60";
-    let run = ["run", "--memory", "1GiB", "--", "sh", "-c", script];
+    let run = [
+        "run",
+        "--allow-writes",
+        "--memory",
+        "1GiB",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
     for signal in SIGNALS {
         let (output, took) = interrupted(&run, signal, begins);
         assert!(took < SOON, "{took:?}");
@@ -215,7 +232,16 @@ fn an_interrupted_program_leaves_nothing() {
 fn a_second_signal_leaves_no_process_of_a_program() {
     let mark = format!("9{:05}", std::process::id());
     let script = format!("trap '' TERM; sleep {mark} >/dev/null 2>&1 & echo begins >&2; wait");
-    let run = ["run", "--memory", "1GiB", "--", "sh", "-c", &script];
+    let run = [
+        "run",
+        "--allow-writes",
+        "--memory",
+        "1GiB",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
     let signals = [Signal::SIGINT, Signal::SIGINT];
     let (output, took) = interrupt(&mut fit_check(&run), &signals, begins);
     assert!(took < SOON, "{took:?}");

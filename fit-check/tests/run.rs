@@ -17,11 +17,11 @@ fn calls() -> PathBuf {
 }
 
 /// Runs `program` with `fit-check run` and these options, in a temporary folder of its own, which must be
-/// empty in the end.
+/// empty in the end. The program may write: not every system can keep it from that.
 fn run(options: &str, program: &std::path::Path, arguments: &str) -> Output {
     let temporary = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .arg("run")
+        .args(["run", "--allow-writes"])
         .args(options.split_whitespace())
         .arg("--")
         .arg(program)
@@ -100,6 +100,44 @@ fn memory_that_is_refused_and_not_asked_for_again_is_no_fit() {
     }
 }
 
+/// A program that takes over a terminal: it finds none, and what it switched on is off when it has ended.
+#[test]
+fn a_terminal_is_as_it_was_before() {
+    let terminal = |command: &str| {
+        let mut script = Command::new("script");
+        script.args(["-qec", command, "/dev/null"]);
+        script.output().ok()
+    };
+    if terminal("true").is_none() {
+        assert!(
+            std::env::var_os("FIT_CHECK_NEEDS_DEVICE").is_none(),
+            "there is no `script`"
+        );
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("takes-over");
+    let takes_over = format!(
+        "[ -t 0 ] || [ -t 1 ] || [ -t 2 ] || echo piped; stty raw -echo </dev/tty || echo none; \
+         printf '\\033[?1049h\\033[?1003h'; exec {} allocate 1",
+        calls().display()
+    );
+    std::fs::write(&program, takes_over).unwrap();
+    let fit_check = env!("CARGO_BIN_EXE_fit-check");
+    let command = format!(
+        "stty -a >{0}/before; {fit_check} run --allow-writes --memory 1GiB -- sh {0}/takes-over; stty -a >{0}/after",
+        folder.path().display()
+    );
+    let output = terminal(&command).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("piped") && text.contains("none"), "{text}");
+    let on = text.find("\x1b[?1049h").unwrap();
+    let off = text.find("\x1b[?1049l").unwrap();
+    assert!(on < off && off < text.find("fits").unwrap(), "{text}");
+    let settings = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(settings("before"), settings("after"));
+}
+
 /// What a program writes is gone when it ends, and it finds what it wrote, as the command after it does.
 #[test]
 fn the_files_of_the_user_stay_as_they_are() {
@@ -163,7 +201,7 @@ fn an_answer_for_a_program_is_alone_on_stdout() {
 #[test]
 fn a_driver_that_cannot_be_written_gets_a_hint() {
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args(["run", "--memory", "1GiB", "--", "true"])
+        .args(["run", "--allow-writes", "--memory", "1GiB", "--", "true"])
         .env("TMPDIR", "/nowhere")
         .output()
         .unwrap();
@@ -197,7 +235,16 @@ fn no_process_is_left() {
     let mark = format!("7{:05}", std::process::id());
     let script = format!("(sleep {mark}; :) & {} allocate 1", calls().display());
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args(["run", "--memory", "1GiB", "--", "sh", "-c", &script])
+        .args([
+            "run",
+            "--allow-writes",
+            "--memory",
+            "1GiB",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -238,7 +285,14 @@ fn several_processes_are_added_up() {
     let begun = tempfile::NamedTempFile::new().unwrap();
     let script = at_once(100, 50, begun.path());
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args(["run", "--memory", "1GiB", "--timeout", "60"])
+        .args([
+            "run",
+            "--allow-writes",
+            "--memory",
+            "1GiB",
+            "--timeout",
+            "60",
+        ])
         .args(["--format", "csv", "--", "sh", "-c", &script])
         .output()
         .unwrap();
@@ -257,7 +311,14 @@ fn processes_that_do_not_fit_together_do_not_fit() {
         (format!("{calls} allocate 600; {calls} allocate 600"), 0),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-            .args(["run", "--memory", "1GiB", "--timeout", "60"])
+            .args([
+                "run",
+                "--allow-writes",
+                "--memory",
+                "1GiB",
+                "--timeout",
+                "60",
+            ])
             .args(["--", "sh", "-c", &script])
             .output()
             .unwrap();
@@ -277,7 +338,16 @@ fn what_is_measured_on_the_counting_driver_is_not_kept() {
     std::fs::write(databases.join("default.db"), "the user's").unwrap();
     let script = "echo $CUBECL_ENVIRONMENT; touch $XDG_CACHE_HOME/cubecl/$CUBECL_ENVIRONMENT.db";
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args(["run", "--memory", "1GiB", "--", "sh", "-c", script])
+        .args([
+            "run",
+            "--allow-writes",
+            "--memory",
+            "1GiB",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
         .current_dir(folder.path())
         .env("XDG_CACHE_HOME", folder.path())
         .env_remove("CUBECL_ENVIRONMENT")

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Context;
 use cargo_lock::Version;
 
+use crate::interrupt;
 use crate::user_error::UserError;
 
 /// A crate of a program.
@@ -22,13 +23,20 @@ pub struct Crate {
 ///
 /// # Errors
 ///
-/// Cargo cannot find versions for all of them, or a feature that is asked for.
+/// Cargo cannot find versions for all of them, or a feature that is asked for, or the user interrupted it.
 pub fn crates(mut tree: Command) -> anyhow::Result<BTreeSet<Crate>> {
     tree.args(["--prefix", "none", "--format", "{p}"]);
     let output = tree.output().context("cargo cannot be started")?;
+    if interrupt::requested() {
+        return Err(UserError::new("interrupted").into());
+    }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ");
+        // Before its error cargo says what it does.
+        let said = said
+            .split_once("error: ")
+            .map_or(&*said, |(_, error)| error)
+            .trim();
         return Err(UserError::new(said)
             .hint(
                 "this is what cargo says of the program with burn's feature `rocm` beside its own",

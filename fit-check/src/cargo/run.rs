@@ -138,7 +138,7 @@ fn wait(
 fn failed(status: ExitStatus) -> UserError {
     UserError::new(format!("the program failed: {status}")).hint(
         "what it said is above. Every value that it reads from a simulated card is zero; \
-         what it writes is gone when it ends, unless --allow-writes lets it change your files",
+         if it was not allowed to write a file, --allow-writes lets it change yours",
     )
 }
 

@@ -210,6 +210,8 @@ fn stopped(report: &ProgramMemoryReport) -> UserError {
             "the figures are those until then; --timeout SECONDS gives it longer, and few training steps are enough"
         }
         Ended::Interrupted => "the figures are those until then",
-        _ => "the figures are those until then; every value that a program reads from such a card is zero, which may be what it fails at",
+        _ => {
+            "the figures are those until then; every value that a program reads from such a card is zero, which may be what it fails at; if it was not allowed to write a file, --allow-writes lets it change yours"
+        }
     })
 }
