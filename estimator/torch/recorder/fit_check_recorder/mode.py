@@ -175,7 +175,16 @@ class CardMode(TorchDispatchMode):
             storages.take(size, operator.name, TEMPORARY, device)
             for size in (inside.before if inside else ())
         ]
-        if operator.allocates:
+        if inside and inside.brief:
+            brief = [
+                storages.take(size, operator.name, TEMPORARY, device) for size in inside.brief
+            ]
+            for block in brief:
+                storages.give(block)
+        if inside and inside.order is not None:
+            for index in inside.order:
+                storages.see(result[index], operator.name)
+        elif operator.allocates:
             if type(result) is FakeTensor:
                 if result.fake_device.type == "cuda":
                     storages.see(result, operator.name)
@@ -188,13 +197,29 @@ class CardMode(TorchDispatchMode):
         if inside:
             if inside.gemm:
                 self.gemm.use(operator.name, args)
-            held += [storages.take(size, operator.name, TEMPORARY, device) for size in inside.after]
+            self._take_and_give(operator, inside.after, device, held)
             for size in inside.stays:
                 storages.take(size, operator.name, WORKSPACE, device)
             if inside.bound:
-                self.recording.approximate("kernel by rule", operator.name, sum(inside.after))
+                self.recording.approximate("kernel by rule", operator.name, max(inside.after))
         for block in held:
             storages.give(block)
+
+    def _take_and_give(
+        self, operator: Operator, sizes: Sequence[int], device: int, held: list[int]
+    ) -> None:
+        """Note what a kernel allocates and frees after its outputs; what it keeps goes to `held`."""
+        storages = self.recording.storages
+        taken: list[int | None] = []
+        for size in sizes:
+            if size >= 0:
+                taken.append(storages.take(size, operator.name, TEMPORARY, device))
+            else:
+                block = taken[-size - 1]
+                taken[-size - 1] = None
+                if block is not None:
+                    storages.give(block)
+        held += [block for block in taken if block is not None]
 
     def _without_data(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -17,12 +17,11 @@ def install(imports: AfterImport, mode: CardMode) -> None:
     recording = mode.recording
     imports.call("triton.runtime.jit", compilers.replace_triton(recording))
     imports.call("triton.runtime.driver", compilers.replace_driver)
-    imports.call("transformers.utils.generic", _transformers)
+    imports.call("transformers.utils.import_utils", _transformers)
     compilers.stand_in_flash_attention()
 
 
 def _transformers(module: types.ModuleType) -> None:
-    """Masks that are skipped for real tensors are built for fake ones: say that none is."""
-    for name in ("is_fake_tensor", "is_torch_fx_proxy"):
-        if hasattr(module, name):
-            setattr(module, name, lambda tensor: False)
+    """Masks that are skipped for real tensors are built for fake ones: say that none is fake."""
+    if hasattr(module, "is_fake_tensor"):
+        module.is_fake_tensor = lambda tensor: False

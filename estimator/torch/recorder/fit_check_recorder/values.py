@@ -7,6 +7,7 @@ its storage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def _makes_small(args: tuple[Any, ...]) -> bool:
             for size in argument:
                 elements *= size if isinstance(size, int) else _MOST_BYTES
         elif isinstance(argument, (int, float)):
-            elements = max(elements, int(abs(argument)) if argument == argument else 0)
+            elements = max(elements, int(abs(argument)) if math.isfinite(argument) else 0)
     return elements * 8 <= _MOST_BYTES
 
 

@@ -6,13 +6,14 @@ asks the allocator for. Paths are of PyTorch's repository.
 
 from __future__ import annotations
 
-from . import attention, embeddings, reductions, sorting
+from . import attention, embeddings, layers, reductions, sorting
 from .gemm import GEMMS, GemmWorkspaces
 from .inside import Inside, Rule, device_of
 
 _RULES: dict[str, Rule] = {
     **attention.RULES,
     **embeddings.RULES,
+    **layers.RULES,
     **reductions.RULES,
     **sorting.RULES,
 }
