@@ -8,7 +8,7 @@ use crate::stream::{self, Process, StreamError};
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kept_files.rs"));
 
 /// The card on which they were recorded: attention and other kernels are those of its generation.
-pub const RECORDED_ON: &str = "rtx-3090";
+pub const RECORDED_ON: &str = "RTX 3090";
 
 /// A network that was recorded.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use estimator::Bytes;
 use model_zoo::Variant;
 use serde_json::json;
 use strum::VariantNames;
@@ -19,7 +20,7 @@ use crate::resolve::Card;
 use crate::torch_program::TorchReport;
 use crate::torch_program::batches::{TorchTableReport, TorchTableRow, of_kept};
 use crate::torch_program::plot::{layer_names, plot};
-use crate::torch_program::report::{ProcessReport, Torch};
+use crate::torch_program::report::{Approximation, ProcessReport, Torch};
 use crate::user_error::UserError;
 use crate::values;
 
@@ -147,7 +148,7 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
             true => vec![process(None)],
             false => cards.iter().map(|card| process(Some(card))).collect(),
         },
-        approximations: Vec::new(),
+        approximations: vec![beforehand()],
         information: BTreeMap::from([(
             "optimizer".into(),
             json!(network.variant.optimizer.to_string()),
@@ -169,6 +170,19 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
         ))?;
     }
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
+}
+
+/// What the recording of another day and card does not know.
+fn beforehand() -> Approximation {
+    Approximation {
+        kind: "recorded beforehand".into(),
+        text: format!(
+            "with the kernels for an {}, at two small batches",
+            kept::RECORDED_ON
+        ),
+        bytes: Bytes::ZERO,
+        count: 1,
+    }
 }
 
 /// The answer of `max-batch`.

@@ -114,6 +114,16 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
         ));
     }
     figures.push(Figure::new("live", peak.live_bytes, live));
+    if let Some(pytorch) = &report.pytorch {
+        figures.push(Figure::new(
+            "pytorch",
+            pytorch.required_bytes,
+            format!(
+                "what the same job needs in PyTorch {} (--framework pytorch)",
+                pytorch.version
+            ),
+        ));
+    }
     if let Some(range) = &report.range {
         figures.push(Figure::new(
             "from",
