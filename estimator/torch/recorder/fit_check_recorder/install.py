@@ -28,7 +28,7 @@ def install(imports: AfterImport) -> None:
     importlib.import_module("torch._dynamo")
 
     _into_fake_tensors()
-    from . import card, compilers, distributed, foreach, large_weights, linear, moving, packages, plain_tensors, sdpa
+    from . import card, compilers, distributed, foreach, large_weights, linear, moving, packages, plain_tensors, recurrent_layers, sdpa
     from .mode import CardMode
     from .recording import Recording
 
@@ -42,6 +42,7 @@ def install(imports: AfterImport) -> None:
     plain_tensors.install(recording)
     sdpa.install(options.card)
     linear.install()
+    recurrent_layers.install()
     moving.install()
     compilers.install(recording)
     distributed.install(recording)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from . import compilers
+from . import bitsandbytes_weights, compilers
 
 if TYPE_CHECKING:
     from .bootstrap import AfterImport
@@ -18,6 +18,8 @@ def install(imports: AfterImport, mode: CardMode) -> None:
     imports.call("triton.runtime.jit", compilers.replace_triton(recording))
     imports.call("triton.runtime.driver", compilers.replace_driver)
     imports.call("transformers.utils.import_utils", _transformers)
+    imports.call("bitsandbytes.nn.modules", bitsandbytes_weights.weights(mode))
+    imports.call("bitsandbytes.functional", bitsandbytes_weights.managed_memory)
     compilers.stand_in_flash_attention()
 
 

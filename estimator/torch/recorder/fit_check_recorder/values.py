@@ -21,10 +21,8 @@ from .roles import tensors_in
 if TYPE_CHECKING:
     from .mode import Operator
 
-#: Integers and booleans are followed up to so many bytes, floating-point numbers up to so many elements:
-#: what decides a branch is a mask or a scalar, not an activation.
+#: Tensors are followed up to so many bytes: what decides a branch is a mask or a scalar, not an activation.
 _MOST_BYTES = 1 << 17
-_MOST_FLOATS = 256
 
 _CREATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNKNOWN = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like",
@@ -43,8 +41,6 @@ class Value:
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Whether the values of so large a tensor are followed."""
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.numel() <= _MOST_FLOATS
     return tensor.numel() * tensor.element_size() <= _MOST_BYTES
 
 

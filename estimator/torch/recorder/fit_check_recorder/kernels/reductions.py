@@ -78,11 +78,37 @@ def _layer_norm_backward(
     columns = math.prod(shape)
     rows = source.numel() // columns if columns else 0
     if rows <= 64 * 1024 or columns // 32 >= card.multiprocessors // 2:
-        return Inside(before=copies)
+        return Inside(after=copies)
     blocks_x = (columns + 31) // 32
     blocks_y = min(64 * 1024 // 2 // blocks_x, (rows + 31) // 32)
     block = blocks_y * columns * source.element_size()
-    return Inside(before=copies, after=[block for wanted in mask[1:] if wanted])
+    return Inside(after=copies + [block for wanted in mask[1:] if wanted])
+
+
+def _group_norm(
+    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> Inside:
+    """Follow `GroupNormKernelImplInternal` in native/cuda/group_norm_kernel.cu: a scale and a shift of each row."""
+    samples, channels = args[3], args[4]
+    return Inside(after=[samples * channels * _accumulator(args[0].dtype)] * 2)
+
+
+def _group_norm_backward(
+    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> Inside:
+    """Follow `GroupNormBackwardKernelImplInternal`: two sums of each row, and three factors."""
+    samples, channels, groups = args[5], args[6], args[8]
+    width = _accumulator(args[1].dtype)
+    rows, groups_bytes = samples * channels * width, samples * groups * width
+    return Inside(after=[rows, rows, rows, groups_bytes, groups_bytes])
+
+
+def _mean_loss(
+    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> Inside | None:
+    """Follow `mse_loss_out` in native/BinaryOps.cpp and Loss.cpp: the losses before their mean."""
+    reduction_kind = args[2] if len(args) > 2 else kwargs.get("reduction", 1)
+    return None if reduction_kind == 0 else Inside(before=[size_of(args[0])])
 
 
 def _foreach_norm(
@@ -133,6 +159,11 @@ RULES: dict[str, Rule] = {
     "aten::std": reduction(_welford, 1),
     "aten::var_mean": reduction(_welford, 1),
     "aten::std_mean": reduction(_welford, 1),
+    "aten::native_group_norm": _group_norm,
+    "aten::native_group_norm_backward": _group_norm_backward,
+    "aten::mse_loss": _mean_loss,
+    "aten::smooth_l1_loss": _mean_loss,
+    "aten::huber_loss": _mean_loss,
     "aten::native_layer_norm": _layer_norm,
     "aten::native_layer_norm_backward": _layer_norm_backward,
     "aten::_foreach_norm": _foreach_norm,
