@@ -189,11 +189,11 @@ fn a_program_that_goes_on_is_ended() {
     let output = fit_check("run --memory 1GiB", STEPS, "1 stay");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let own = program().display().to_string();
-    assert!(
-        command_lines()
-            .iter()
-            .all(|line| !line.contains(&own) || !line.contains("stay"))
-    );
+    let is_own = |line: &String| line.contains(&own) && line.contains("stay");
+    let limit = Duration::from_secs(5);
+    wait_until("the program is ended", limit, || {
+        !command_lines().iter().any(is_own)
+    });
 }
 
 /// 1 GiB less 20 MiB for weights and workspace is room for 62 samples of 16 MiB.

@@ -1,6 +1,7 @@
 //! Networks of the zoo in PyTorch (`--framework pytorch`), from what was recorded beforehand: no Python is started.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use estimator::Bytes;
 use model_zoo::Variant;
@@ -54,6 +55,12 @@ impl Network {
     /// The recorded network that `model` names, in a number format.
     fn find(model: &str, precision: &str, options: &cli::Options) -> Result<Self, UserError> {
         refuse(options)?;
+        if Path::new(model).exists() {
+            return Err(UserError::new(format!(
+                "{model}: files are not followed with --framework pytorch"
+            ))
+            .hint("`fit-check run -- python train.py` follows a program that trains this model"));
+        }
         let variant = model_zoo::find(model)?;
         let kept = kept::find(variant.name, precision);
         let kept = kept.map_err(|error| UserError::new(format!("{model}: {error}")))?;
