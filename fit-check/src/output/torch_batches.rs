@@ -45,7 +45,7 @@ fn card_lines(card: &TorchCardBatch) -> String {
     if let Some(why) = &card.unconfirmed {
         let _ = writeln!(
             lines,
-            "    found by replay of smaller batches, and not recorded: {why}"
+            "    found by replay: {why}"
         );
     }
     lines
