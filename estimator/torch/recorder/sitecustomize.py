@@ -1,4 +1,4 @@
-"""The first file that Python runs: it starts the recorder, and then the `sitecustomize` that it hides.
+"""The first file that Python runs: it starts the recorder, then the `sitecustomize` that it hides.
 
 The folder of this file stands first in PYTHONPATH. Nothing of PyTorch is imported here.
 """
@@ -23,7 +23,7 @@ def _run_hidden_sitecustomize() -> None:
 
 
 def _leave_counting_driver() -> None:
-    """Start this program anew without fit-check's CUDA driver for other programs: PyTorch is not to see it.
+    """Start this program anew without the counting CUDA driver: PyTorch is not to see it.
 
     The loader read LD_LIBRARY_PATH when the process began, so only a new one forgets it.
     """
