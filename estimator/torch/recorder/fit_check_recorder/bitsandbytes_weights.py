@@ -35,7 +35,11 @@ def _replace_constructor(mode: CardMode, kind: type) -> None:
 
     def new(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(data, torch.Tensor) and data.device.type == "cuda":
-            return original(cls, mode.bare(data), *args, **kwargs)
+            # PyTorch lets a plain tensor take the storage of a fake one, and not one that has none.
+            stand_in = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype)
+            result = original(cls, stand_in, *args, **kwargs)
+            result.data = data
+            return result
         return original(cls, untouched(data), *args, **kwargs)
 
     kind.__new__ = staticmethod(new)
