@@ -1,4 +1,4 @@
-//! Lists the files of the recorder, so that the program carries them.
+//! Lists the files of the recorder and the networks that were recorded, so that the program carries them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,26 @@ fn main() -> io::Result<()> {
     }
     list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    fs::write(out.join("recorder_files.rs"), list)
+    fs::write(out.join("recorder_files.rs"), list)?;
+    fs::write(out.join("kept_files.rs"), kept()?)
+}
+
+/// The list of the networks that were recorded.
+fn kept() -> io::Result<String> {
+    let folder =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("data/zoo");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<io::Result<Vec<_>>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "z"));
+    files.sort();
+    let mut list = String::from("&[\n");
+    for file in files {
+        let name = file.file_stem().unwrap_or_default();
+        let _ = writeln!(list, "({name:?}, include_bytes!({file:?}).as_slice()),");
+    }
+    list.push(']');
+    Ok(list)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

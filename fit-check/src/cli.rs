@@ -160,7 +160,7 @@ pub struct PlotFiles {
 
 /// The options of `max-batch`.
 #[derive(Debug, Args)]
-#[command(mut_args(not_with_command), mut_arg("model", optional_with_command))]
+#[command(mut_args(not_with_command))]
 pub struct MaxBatch {
     /// The job.
     #[command(flatten)]
@@ -184,16 +184,13 @@ pub struct MaxBatch {
 fn not_with_command(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "gpu" | "gpus" | "memory" | "format" | "output" | "quiet" | "command" => arg,
+        // A default value, and not an option, since `estimate` shares it and needs one.
+        "model" => arg
+            .required(false)
+            .required_unless_present("command")
+            .default_value(""),
         _ => arg.conflicts_with("command"),
     }
-}
-
-/// The model, which a program can take the place of.
-fn optional_with_command(model: Arg) -> Arg {
-    model
-        .required(false)
-        .required_unless_present("command")
-        .default_value("")
 }
 
 /// The options of `table`.
@@ -206,6 +203,9 @@ pub struct Table {
     /// Use the rows and columns of a published table: lambda-2020
     #[arg(long, value_name = "NAME", conflicts_with = "models")]
     pub preset: Option<String>,
+    /// The framework that trains them: burn, or pytorch
+    #[arg(long, default_value = "burn", value_name = "NAME")]
+    pub framework: String,
     /// Number formats: fp32, fp16, bf16, mixed; several with commas, or repeated [default: fp32; with --preset fp32 and mixed]
     #[arg(long, value_name = "FORMAT")]
     pub precision: Vec<String>,
@@ -407,6 +407,10 @@ pub struct Job {
     /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
     /// safetensors file or its index, a config.json, or a folder with them
     pub model: String,
+    /// The framework that trains it: burn, or pytorch for networks that public packages define, with the recipe of
+    /// `fit-check models`
+    #[arg(long, default_value = "burn", value_name = "NAME")]
+    pub framework: String,
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,

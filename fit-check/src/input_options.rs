@@ -116,6 +116,18 @@ pub struct TypedSizes {
 }
 
 impl TypedSizes {
+    /// Whether any size was typed.
+    pub fn any(&self) -> bool {
+        let all = [
+            &self.image,
+            &self.src_seq,
+            &self.seq,
+            &self.classes,
+            &self.vocab,
+        ];
+        all.into_iter().any(Option::is_some)
+    }
+
     /// Parses the sizes; those that were not typed are none.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use crate::comparison::{Errors, Figures};
 use crate::job_info::{GpuName, JobInfo};
 use crate::measure::{DeviceKind, DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
+use crate::torch_program::kept::TorchFigure;
 
 /// The figures at the peak of memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -143,6 +144,9 @@ pub struct EstimateReport {
     /// The kernels that burn's tuner chose for the largest operations, if the user asked for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels: Option<Vec<Choice>>,
+    /// What PyTorch takes for the same job, if that was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pytorch: Option<TorchFigure>,
     /// Changes that would make the job fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
@@ -190,6 +194,7 @@ impl EstimateReport {
             first_run: estimate.first_run,
             range: None,
             kernels: None,
+            pytorch: TorchFigure::of(request.origin.published.as_deref(), &request.job),
             advice: None,
             offers_advice: false,
         }

@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::table::TableReport;
 use crate::torch_program::TorchReport;
-use crate::torch_program::batches::TorchBatchReport;
+use crate::torch_program::batches::{TorchBatchReport, TorchTableReport};
 
 /// The schema of all answers. Each kind of answer is a definition; a command with several kinds, such as `verify`, has
 /// several.
@@ -41,6 +41,7 @@ pub fn schema() -> Value {
     add("run", of::<ProgramMemoryReport>(&mut generator));
     add("run_torch", of::<TorchReport>(&mut generator));
     add("torch_batches", of::<TorchBatchReport>(&mut generator));
+    add("torch_table", of::<TorchTableReport>(&mut generator));
     let names: Vec<_> = answers.keys().cloned().collect();
     let any_of = names
         .iter()

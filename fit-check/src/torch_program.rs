@@ -8,6 +8,7 @@
 pub mod alternatives;
 pub mod batches;
 pub mod failure;
+pub mod kept;
 pub mod launch;
 pub mod placeholder;
 pub mod plot;

@@ -16,6 +16,7 @@ fn the_documentation_shows_what_the_program_does() {
         .case("../docs/bad_input.md")
         .case("../docs/own_models.md")
         .case("../README.md")
+        .case("../docs/pytorch.md")
         .register_bin("own_code", example("own_code"));
 }
 

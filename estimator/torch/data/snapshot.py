@@ -3,13 +3,24 @@
 import pickle
 
 FRAMES = [
-    {"filename": "/x/site-packages/torch/nn/functional.py", "name": "conv2d", "line": 5},
+    {
+        "filename": "/x/site-packages/torch/nn/functional.py",
+        "name": "conv2d",
+        "line": 5,
+    },
     {"filename": "/home/me/train.py", "name": "main", "line": 12},
 ]
 
 
 def entry(action: str, addr: int, size: int) -> dict:
-    return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1, "frames": FRAMES}
+    return {
+        "action": action,
+        "addr": addr,
+        "size": size,
+        "stream": 0,
+        "time_us": 1,
+        "frames": FRAMES,
+    }
 
 
 SNAPSHOT = {
@@ -31,8 +42,18 @@ SNAPSHOT = {
             "total_size": 2 << 20,
             "stream": 0,
             "blocks": [
-                {"size": 512, "requested_size": 400, "state": "active_allocated", "address": 16384},
-                {"size": 1024, "requested_size": 0, "state": "inactive", "address": 16896},
+                {
+                    "size": 512,
+                    "requested_size": 400,
+                    "state": "active_allocated",
+                    "address": 16384,
+                },
+                {
+                    "size": 1024,
+                    "requested_size": 0,
+                    "state": "inactive",
+                    "address": 16896,
+                },
             ],
         }
     ],

@@ -1,4 +1,4 @@
-"""The first file that Python runs: it starts the recorder, and then the `sitecustomize` that it hides.
+"""The first file that Python runs: it starts the recorder, then the `sitecustomize` that it hides.
 
 The folder of this file stands first in PYTHONPATH. Nothing of PyTorch is imported here.
 """
@@ -22,7 +22,24 @@ def _run_hidden_sitecustomize() -> None:
         return
 
 
+def _leave_counting_driver() -> None:
+    """Start this program anew without the counting CUDA driver: PyTorch is not to see it.
+
+    The loader read LD_LIBRARY_PATH when the process began, so only a new one forgets it.
+    """
+    config = os.environ.pop("FIT_CHECK_COUNTING_DRIVER", None)
+    if not config or not sys.executable:
+        return
+    folder = os.path.dirname(config)
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    os.environ["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path != folder)
+    if os.environ.get("CUDA_PATH") == folder:
+        del os.environ["CUDA_PATH"]
+    os.execve(sys.executable, sys.orig_argv, os.environ)
+
+
 if os.environ.get("FIT_CHECK_RECORDER"):
+    _leave_counting_driver()
     from fit_check_recorder import bootstrap
 
     bootstrap.start()

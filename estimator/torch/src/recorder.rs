@@ -150,8 +150,11 @@ impl Recorder {
         for (_, reader) in std::mem::take(&mut *self.connections.lock()) {
             let recording = reader
                 .join()
-                .map_err(|_| io::Error::other("its reader failed"))?;
-            recordings.push(recording?);
+                .map_err(|_| io::Error::other("its reader failed"))??;
+            // The connection that woke the thread above says nothing.
+            if recording.process.version > 0 {
+                recordings.push(recording);
+            }
         }
         recordings.sort_by_key(|recording| (recording.process.rank, recording.process.pid));
         Ok(recordings)
@@ -188,17 +191,20 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads each connection on a thread of its own. Processes that have ended may still wait to be accepted when nobody waits any
+    /// more, so what is there then is accepted too.
     fn accept(&self, listener: &UnixListener) {
         while let Ok((stream, _)) = listener.accept() {
-            if self.done.load(Ordering::Relaxed) {
+            let last = self.done.load(Ordering::Relaxed);
+            if last && listener.set_nonblocking(true).is_err() {
                 return;
             }
             // Without a second handle the reader could not be stopped.
             let Ok(lines) = stream.try_clone() else {
                 continue;
             };
-            let reader =
-                thread::spawn(move || stream::read(BufReader::with_capacity(1 << 16, lines)));
+            let lines = BufReader::with_capacity(1 << 16, lines);
+            let reader = thread::spawn(move || stream::read(lines));
             self.lock().push((stream, reader));
         }
     }
@@ -271,10 +277,21 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_ended_is_heard_all_the_same() {
+        for _ in 0..50 {
+            let recorder = Recorder::new(&settings()).unwrap();
+            let mut process = connect(&recorder);
+            writeln!(process, "[\"hello\", {{\"version\": 1}}]").unwrap();
+            drop(process);
+            assert_eq!(recorder.finish().unwrap().len(), 1);
+        }
+    }
+
+    #[test]
     fn a_process_that_stays_does_not_hold_up_the_answer() {
         let recorder = Recorder::new(&settings()).unwrap();
         let mut process = connect(&recorder);
-        writeln!(process, "[\"e\"]").unwrap();
+        writeln!(process, "[\"hello\", {{\"version\": 1}}]").unwrap();
         while !recorder.is_used() {
             thread::yield_now();
         }

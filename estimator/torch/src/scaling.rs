@@ -83,6 +83,15 @@ impl Scaling {
         })
     }
 
+    /// From a trace at `batch` and the bytes that one more sample adds to each of its blocks; none if these are not as many.
+    pub fn known(batch: u64, first: Trace, slopes: Vec<i64>) -> Option<Self> {
+        (slopes.len() == first.blocks.len()).then_some(Self {
+            first,
+            batch,
+            slopes,
+        })
+    }
+
     /// Whether more samples take more memory at all.
     pub fn grows(&self) -> bool {
         self.slopes.iter().any(|slope| *slope > 0)

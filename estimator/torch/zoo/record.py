@@ -28,7 +28,17 @@ STEPS = 2
 def record(name: str, batch: int, precision: str, folder: str) -> list[str]:
     path = os.path.join(folder, f"{batch}.jsonl")
     environment = dict(os.environ, PYTHONPATH=str(HERE.parent / "recorder"))
-    command = [sys.executable, "-m", "fit_check_recorder.dump", "--card", CARD, "--steps", str(STEPS), "-o", path]
+    command = [
+        sys.executable,
+        "-m",
+        "fit_check_recorder.dump",
+        "--card",
+        CARD,
+        "--steps",
+        str(STEPS),
+        "-o",
+        path,
+    ]
     command += [str(HERE / "train.py"), name, str(batch), precision]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     return pathlib.Path(path).read_text().splitlines()
@@ -41,8 +51,14 @@ def allocations(lines: list[str]) -> list[list]:
 def kept(lines: list[str]) -> list[str]:
     """The lines without notes about the program."""
     first = json.loads(lines[0])[1]
-    versions = {key: first[key] for key in ("version", "torch", "cuda", "python", "settings")}
-    versions["packages"] = {k: v for k, v in first["packages"].items() if k in ("torchvision", "timm", "transformers")}
+    versions = {
+        key: first[key] for key in ("version", "torch", "cuda", "python", "settings")
+    }
+    versions["packages"] = {
+        k: v
+        for k, v in first["packages"].items()
+        if k in ("torchvision", "timm", "transformers")
+    }
     hello = json.dumps(["hello", versions], separators=(",", ":"))
     return [hello] + [line for line in lines[1:] if line[:4] not in ('["x"', '["i"')]
 
@@ -51,12 +67,21 @@ def keep(name: str, precision: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         first, second = (record(name, batch, precision, folder) for batch in BATCHES)
     one, other = allocations(first), allocations(second)
-    calls = [[line[:4] for line in lines if line[:4] in ('["a"', '["f"', '["e"')] for lines in (first, second)]
+    calls = [
+        [line[:4] for line in lines if line[:4] in ('["a"', '["f"', '["e"')]
+        for lines in (first, second)
+    ]
     if calls[0] != calls[1]:
         raise SystemExit(f"{name} {precision}: other calls with batch {BATCHES[1]}")
-    slopes = [(b[2] - a[2]) // (BATCHES[1] - BATCHES[0]) for a, b in zip(one, other, strict=True)]
+    slopes = [
+        (b[2] - a[2]) // (BATCHES[1] - BATCHES[0])
+        for a, b in zip(one, other, strict=True)
+    ]
     lines = kept(first)
-    lines += [json.dumps(line, separators=(",", ":")) for line in (["batch", BATCHES[0]], ["slopes", slopes])]
+    lines += [
+        json.dumps(line, separators=(",", ":"))
+        for line in (["batch", BATCHES[0]], ["slopes", slopes])
+    ]
     text = "".join(line + "\n" for line in lines).encode()
     target = HERE.parent / "data" / "zoo"
     target.mkdir(exist_ok=True)

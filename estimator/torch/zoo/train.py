@@ -37,14 +37,18 @@ def segmentation(name: str) -> Job:
     import torchvision
 
     models = torchvision.models.segmentation
-    network = getattr(models, name)(weights=None, weights_backbone=None, num_classes=21, aux_loss=True)
+    network = getattr(models, name)(
+        weights=None, weights_backbone=None, num_classes=21, aux_loss=True
+    )
 
     def batch(count: int) -> tuple:
         return torch.randn(count, 3, 480, 480), torch.randint(21, (count, 480, 480))
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         output = network(data[0])
-        return F.cross_entropy(output["out"], data[1]) + 0.5 * F.cross_entropy(output["aux"], data[1])
+        return F.cross_entropy(output["out"], data[1]) + 0.5 * F.cross_entropy(
+            output["aux"], data[1]
+        )
 
     return network, batch, loss
 
@@ -63,15 +67,26 @@ def transformer(dimension: int, heads: int, inner: int) -> Job:
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(words, dimension)
-            self.transformer = nn.Transformer(dimension, heads, 6, 6, inner, batch_first=True)
+            self.transformer = nn.Transformer(
+                dimension, heads, 6, 6, inner, batch_first=True
+            )
 
         def forward(self, source: Tensor, target: Tensor) -> Tensor:
-            mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
-            output = self.transformer(self.embedding(source), self.embedding(target), tgt_mask=mask, tgt_is_causal=True)
+            mask = nn.Transformer.generate_square_subsequent_mask(
+                target.shape[1], device=target.device
+            )
+            output = self.transformer(
+                self.embedding(source),
+                self.embedding(target),
+                tgt_mask=mask,
+                tgt_is_causal=True,
+            )
             return output @ self.embedding.weight.T
 
     def batch(count: int) -> tuple:
-        return torch.randint(words, (count, length)), torch.randint(words, (count, length + 1))
+        return torch.randint(words, (count, length)), torch.randint(
+            words, (count, length + 1)
+        )
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         logits = network(data[0], data[1][:, :-1])
@@ -80,7 +95,9 @@ def transformer(dimension: int, heads: int, inner: int) -> Job:
     return Translation(), batch, loss
 
 
-def language(network: nn.Module, words: int, length: int, labels: int | None = None) -> Job:
+def language(
+    network: nn.Module, words: int, length: int, labels: int | None = None
+) -> Job:
     """A model of transformers: with `labels` it classifies texts, else it predicts words."""
 
     def batch(count: int) -> tuple:
@@ -96,8 +113,13 @@ def language(network: nn.Module, words: int, length: int, labels: int | None = N
 def bert(large: bool) -> Job:
     import transformers
 
-    sizes = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096) if large else {}
-    config = transformers.BertConfig(num_labels=2, **sizes)
+    sizes = {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    }
+    config = transformers.BertConfig(num_labels=2, **(sizes if large else {}))
     return language(transformers.BertForSequenceClassification(config), 30522, 128, 2)
 
 
@@ -111,15 +133,23 @@ def gpt2(embedding: int, layers: int, heads: int) -> Job:
 def llama(length: int, **sizes: int) -> Job:
     import transformers
 
-    config = transformers.LlamaConfig(vocab_size=32000, max_position_embeddings=length, use_cache=False, **sizes)
+    config = transformers.LlamaConfig(
+        vocab_size=32000, max_position_embeddings=length, use_cache=False, **sizes
+    )
     return language(transformers.LlamaForCausalLM(config), 32000, length)
 
 
 #: The networks: what builds each, and its optimizer.
 ZOO: dict[str, tuple[Callable[[], Job], str]] = {
-    **{f"resnet-{n}": ((lambda n=n: vision(f"resnet{n}")), "momentum") for n in (18, 34, 50, 101, 152)},
+    **{
+        f"resnet-{n}": ((lambda n=n: vision(f"resnet{n}")), "momentum")
+        for n in (18, 34, 50, 101, 152)
+    },
     **{f"vgg-{n}": ((lambda n=n: vision(f"vgg{n}")), "momentum") for n in (16, 19)},
-    **{f"vgg-{n}-bn": ((lambda n=n: vision(f"vgg{n}_bn")), "momentum") for n in (16, 19)},
+    **{
+        f"vgg-{n}-bn": ((lambda n=n: vision(f"vgg{n}_bn")), "momentum")
+        for n in (16, 19)
+    },
     "alexnet": (lambda: vision("alexnet"), "momentum"),
     "mobilenet-v2": (lambda: vision("mobilenet_v2"), "rmsprop"),
     "efficientnet-b0": (lambda: vision("efficientnet_b0"), "rmsprop"),

@@ -8,6 +8,7 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::GpuName;
 use crate::output::{self, EstimatePage, Rendered, terminal};
@@ -24,6 +25,9 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     if snapshot::is_snapshot(&raw.job.model) {
         return of_snapshot(raw);
     }
+    if torch_zoo::is_asked(&raw.job.framework)? {
+        return torch_zoo::estimate(raw);
+    }
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
     answer(raw, &request)
 }
@@ -34,7 +38,7 @@ fn of_snapshot(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     let conf = torch_memory::recorder::allocator_variable().unwrap_or_default();
-    let report = snapshot::report(&raw.job.model, &cards[0], &conf)?;
+    let report = snapshot::report(&raw.job.model, cards.first(), &conf)?;
     output::write(&report, &raw.output)?;
     Ok(match report.fits() {
         true => FITS,

@@ -8,7 +8,7 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
-use crate::commands::torch_batches;
+use crate::commands::{torch_batches, torch_zoo};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::{GpuName, JobInfo};
 use crate::output::{self, Rendered, terminal};
@@ -21,9 +21,17 @@ use crate::user_error::UserError;
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     if !raw.command.is_empty() {
+        if !raw.job.model.is_empty() {
+            return Err(UserError::new("a model and a program were named")
+                .hint("leave one of them out: a program takes the place of a model")
+                .into());
+        }
         let named = &raw.job.cards;
         let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
         return torch_batches::run(&raw.command, &cards, &raw.output);
+    }
+    if torch_zoo::is_asked(&raw.job.framework)? {
+        return torch_zoo::max_batch(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
     answer(raw, &request)

@@ -27,7 +27,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
     let timeout = values::seconds("--timeout", &raw.timeout)?;
-    let cards = with_overhead(cards(&raw.gpu, raw.memory.as_deref())?, raw)?;
+    let cards = with_overhead(named_cards(&raw.gpu, raw.memory.as_deref())?, raw)?;
     let steps = steps(raw)?;
     interrupt::watch(GRACE)?;
     let launch = Launch {
@@ -166,6 +166,10 @@ fn program_stdout(output: &cli::Output) -> Sink {
 }
 
 /// The cards of NVIDIA that are called `names`, or one with `memory`, in the order of their indices.
+///
+/// # Errors
+///
+/// A card is unknown or not NVIDIA's.
 pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
     for name in names.iter().filter(|name| *name != AUTO) {
         let gpu = resolve::gpu(name)?;
@@ -175,12 +179,16 @@ pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>,
             ));
         }
     }
-    let cards = resolve::cards(names, memory, Runtime::Cuda, Tuning::Cold)?;
-    match cards.is_empty() {
-        true => Err(UserError::new("run needs a card with a size").hint(
+    resolve::cards(names, memory, Runtime::Cuda, Tuning::Cold)
+}
+
+/// As [`cards`]; at least one.
+fn named_cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
+    match cards(names, memory)? {
+        none if none.is_empty() => Err(UserError::new("run needs a card with a size").hint(
             "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",
         )),
-        false => Ok(cards),
+        cards => Ok(cards),
     }
 }
 

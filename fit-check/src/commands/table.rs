@@ -16,7 +16,7 @@ use estimator::{
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
 use crate::cli;
-use crate::commands::torch_batches;
+use crate::commands::{torch_batches, torch_zoo};
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
@@ -31,6 +31,9 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     if !raw.command.is_empty() {
         let cards = plan::cards(raw, None, estimator::Runtime::Cuda)?;
         return torch_batches::run(&raw.command, &cards, &raw.output);
+    }
+    if torch_zoo::is_asked(&raw.framework)? {
+        return torch_zoo::table(raw, &plan::cards(raw, None, estimator::Runtime::Cuda)?);
     }
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;

@@ -229,6 +229,13 @@ impl EstimateReport {
     fn page(&self, details: bool, layers: bool) -> String {
         let mut page = format!("{}\n\n", wrapped(&headline(&self.asked), 0, 2));
         page += &self.needs();
+        if let Some(pytorch) = &self.pytorch {
+            let pytorch = format!(
+                "in PyTorch {} the same job needs {} (--framework pytorch)",
+                pytorch.version, pytorch.required_bytes
+            );
+            let _ = writeln!(page, "{}", wrapped(&pytorch, 2, 4));
+        }
         let peak = format!(
             "{} in use at the peak, {}:",
             self.peak.live_bytes,

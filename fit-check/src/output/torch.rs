@@ -62,7 +62,7 @@ pub(crate) fn assumptions(
     let mut lines = vec![
         ("Program", vec![title.to_string()]),
         ("PyTorch", vec![report.stack()]),
-        ("Card", plots::cards(std::slice::from_ref(&process.verdict))),
+        ("Card", plots::cards(process.verdicts())),
     ];
     let approximations = report.approximations.iter().map(approximation);
     let approximations: Vec<_> = approximations.collect();
@@ -132,8 +132,7 @@ impl TorchReport {
                     styled(TITLE, format!("rank {}", process.rank))
                 );
             }
-            page +=
-                &verdicts_and_figures(std::slice::from_ref(&process.verdict), &figures(process));
+            page += &verdicts_and_figures(process.verdicts(), &figures(process));
             page += &process.text();
         }
         if !self.approximations.is_empty() {
@@ -220,10 +219,18 @@ impl Report for TorchReport {
             .column("rank", |process| u64::from(process.rank))
             .column("torch", |_| &self.torch.version)
             .column("steps", |_| u64::from(self.steps))
-            .column("gpu", |process| &process.verdict.gpu.name)
-            .column("fits", |process| process.verdict.fits)
+            .column("gpu", |process| {
+                process.verdict.as_ref().map(|verdict| &verdict.gpu.name)
+            })
+            .column("fits", |process| {
+                process.verdict.as_ref().map(|verdict| verdict.fits)
+            })
             .column_as("headroom", "headroom_bytes", |process| {
-                super::Cell::headroom(process.verdict.headroom_bytes)
+                let headroom = process
+                    .verdict
+                    .as_ref()
+                    .map(|verdict| verdict.headroom_bytes);
+                headroom.map(super::Cell::headroom)
             })
             .column_as("needs", "required_bytes", |process| {
                 process.peak.required_bytes
@@ -244,7 +251,12 @@ impl Report for TorchReport {
                 process.at_peak.as_ref().map(|at_peak| at_peak[category])
             });
         }
-        let table = table.column_as("why", "reason", |process| process.verdict.reason.as_ref());
+        let table = table.column_as("why", "reason", |process| {
+            process
+                .verdict
+                .as_ref()
+                .and_then(|verdict| verdict.reason.as_ref())
+        });
         vec![table.build()]
     }
 }

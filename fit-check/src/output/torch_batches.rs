@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::terminal::{BAD, FAINT, GOOD, TITLE, styled};
+use super::terminal::{BAD, FAINT, GOOD, TITLE, columns, styled};
 use super::{Report, Table};
-use crate::torch_program::batches::{TorchBatchReport, TorchCardBatch};
+use crate::torch_program::batches::{TorchBatchReport, TorchCardBatch, TorchTableReport};
 
 /// The lines about `card`.
 fn card_lines(card: &TorchCardBatch) -> String {
@@ -43,12 +43,31 @@ fn card_lines(card: &TorchCardBatch) -> String {
         );
     }
     if let Some(why) = &card.unconfirmed {
-        let _ = writeln!(
-            lines,
-            "    found by replay of smaller batches, and not recorded: {why}"
-        );
+        let _ = writeln!(lines, "    found by replay: {why}");
     }
     lines
+}
+
+impl Report for TorchTableReport {
+    fn terminal(&self) -> String {
+        let mut page = columns(&self.tables()[0]);
+        let stack = format!(
+            "PyTorch {}; found by replay of two small batches that were recorded beforehand",
+            self.torch.version
+        );
+        let _ = writeln!(page, "\n  {}", styled(FAINT, stack));
+        page
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut table = Table::of("", &self.rows)
+            .column("model", |row| &row.model)
+            .column("precision", |row| &row.precision);
+        for (index, card) in self.cards.iter().enumerate() {
+            table = table.column(card.clone(), move |row| row.batches[index]);
+        }
+        vec![table.build()]
+    }
 }
 
 impl Report for TorchBatchReport {

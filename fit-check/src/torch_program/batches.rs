@@ -7,6 +7,7 @@ use estimator::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use torch_memory::allocator::AllocatorConfig;
+use torch_memory::kept::Kept;
 use torch_memory::replay::{Replay, least_capacity};
 use torch_memory::scaling::Scaling;
 use torch_memory::search::largest_batch;
@@ -39,6 +40,30 @@ pub struct TorchBatchReport {
     pub torch: Torch,
     /// The largest batch on each card.
     pub cards: Vec<TorchCardBatch>,
+}
+
+/// The answer of `table --framework pytorch`.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchTableReport {
+    /// Version of this interface.
+    pub schema: u32,
+    /// The versions that decide the answer.
+    pub torch: Torch,
+    /// The labels of the cards.
+    pub cards: Vec<String>,
+    /// One row for each network and number format.
+    pub rows: Vec<TorchTableRow>,
+}
+
+/// A network in one number format.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchTableRow {
+    /// The network.
+    pub model: String,
+    /// The number format.
+    pub precision: String,
+    /// The largest batch on each card; 0 if not even one sample fits.
+    pub batches: Vec<u64>,
 }
 
 /// The largest batch on one card.
@@ -128,6 +153,32 @@ pub fn largest_batches(
         torch,
         cards: found,
     })
+}
+
+/// The largest batch on each of `cards` of a network that was recorded beforehand.
+pub fn of_kept(
+    program: String,
+    kept: &Kept,
+    config: AllocatorConfig,
+    cards: &[Card],
+) -> TorchBatchReport {
+    let search = Search {
+        torch: Torch::of(&kept.process),
+        config,
+        scaling: kept.scaling.clone(),
+        recorded: BTreeMap::new(),
+    };
+    let batch = |card: &Card| {
+        let batch = search.predict(card.available().0);
+        let why = "it was recorded beforehand, at two small batches";
+        search.report(card, batch, Some(why.to_string()))
+    };
+    TorchBatchReport {
+        schema: SCHEMA,
+        program,
+        torch: search.torch.clone(),
+        cards: cards.iter().map(batch).collect(),
+    }
 }
 
 /// What is known about a program on the cards of one generation.

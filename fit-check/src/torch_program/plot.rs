@@ -35,7 +35,7 @@ pub fn plot<'a>(
     let title = plots::title(&report.headline());
     let most = format!("peak {} allocated", peak.allocated_bytes);
     Plot {
-        verdicts: std::slice::from_ref(&process.verdict),
+        verdicts: process.verdicts(),
         figures: figures(process),
         peak_bytes: peak.allocated_bytes,
         peak_words: std::iter::once(most).chain(peak.words()).collect(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use estimator::{Breakdown, Bytes, Category, LayerMemory, Phase, PhaseMemory};
+use estimator::{Breakdown, Bytes, CardSpec, Category, LayerMemory, Overhead, Phase, PhaseMemory};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -91,9 +91,9 @@ pub struct TorchPeak {
 pub struct ProcessReport {
     /// Its rank.
     pub rank: u32,
-    /// Whether it fits on its card.
+    /// Whether it fits on its card; none if no card was named.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: Option<Verdict>,
     /// The memory that the process takes beside PyTorch's allocator.
     pub overhead_bytes: Bytes,
     /// The most memory that it had.
@@ -127,7 +127,7 @@ impl TorchReport {
         let processes = recordings.iter().map(|recording| {
             let card = card_of(recording, cards)?;
             let config = allocator_config(&recording.process)?;
-            Ok(ProcessReport::new(recording, card, &config))
+            Ok(ProcessReport::new(recording, Some(card), &config))
         });
         let processes = processes.collect::<Result<_, UserError>>()?;
         let first = recordings.first();
@@ -152,7 +152,8 @@ impl TorchReport {
 
     /// Whether every process fits.
     pub fn fits(&self) -> bool {
-        self.processes.iter().all(|process| process.verdict.fits)
+        let mut verdicts = self.processes.iter().flat_map(|process| &process.verdict);
+        verdicts.all(|verdict| verdict.fits)
     }
 
     /// The process that needs the most memory.
@@ -235,23 +236,19 @@ fn approximations(recording: &Recording) -> Vec<Approximation> {
 }
 
 impl ProcessReport {
-    /// The report on `recording` on `card`.
-    pub fn new(recording: &Recording, card: &Card, config: &AllocatorConfig) -> Self {
+    /// The report on `recording`, on `card` if there is one.
+    pub fn new(recording: &Recording, card: Option<&Card>, config: &AllocatorConfig) -> Self {
         let trace = &recording.trace;
         let unlimited = Replay::of(trace, config, u64::MAX);
         let analysis = Analysis::new(trace, &unlimited);
         let required = Bytes(least_capacity(trace, config));
-        let available = card.available();
-        let refused = Replay::of(trace, config, available.0).refused;
-        let overhead = card.device.card.overhead;
+        let overhead = overhead(card);
+        let refused = card.and_then(|card| Replay::of(trace, config, card.available().0).refused);
         let tells_phases = !trace.phases.is_empty();
-        let text = refused.as_ref().map(|refused| {
-            let device = recording.devices.first().copied().unwrap_or(0);
-            refused.refusal.message(device, card.usable().0, overhead.0)
-        });
+        let device = recording.devices.first().copied().unwrap_or(0);
         Self {
             rank: recording.process.rank,
-            verdict: verdict(card, required, trace, refused.as_ref()),
+            verdict: card.map(|card| verdict(card, required, trace, refused.as_ref())),
             overhead_bytes: overhead,
             peak: TorchPeak {
                 allocated_bytes: Bytes(unlimited.max_allocated_bytes),
@@ -263,12 +260,29 @@ impl ProcessReport {
             at_peak: tells_phases.then(|| breakdown(&analysis.at_peak())),
             phases: analysis.last_step().iter().map(phase_memory).collect(),
             layers: analysis.modules().into_iter().map(layer_memory).collect(),
-            out_of_memory: text,
-            alternatives: match refused {
-                Some(_) => alternatives(trace, config, card, overhead),
-                None => Vec::new(),
+            alternatives: match (&refused, card) {
+                (Some(_), Some(card)) => alternatives(trace, config, card, overhead),
+                _ => Vec::new(),
             },
+            out_of_memory: refused.zip(card).map(|(refused, card)| {
+                let total = card.usable().0;
+                refused.refusal.message(device, total, overhead.0)
+            }),
         }
+    }
+
+    /// The verdict, as a list.
+    pub fn verdicts(&self) -> &[Verdict] {
+        self.verdict.as_slice()
+    }
+}
+
+/// The memory that a process takes beside PyTorch's allocator: the line through what PyTorch's errors told of 26 cards
+/// (`Overhead`), or what the user typed. Without a card, that of a card like those that most people have.
+fn overhead(card: Option<&Card>) -> Bytes {
+    match card {
+        Some(card) => card.device.card.overhead,
+        None => Overhead::of(CardSpec::unlimited().multiprocessors).cautious_bytes,
     }
 }
 

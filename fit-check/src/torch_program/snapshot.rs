@@ -23,7 +23,7 @@ pub fn is_snapshot(model: &str) -> bool {
 /// # Errors
 ///
 /// There is no snapshot at `path`, or it has no history.
-pub fn report(path: &str, card: &Card, conf: &str) -> Result<TorchReport, UserError> {
+pub fn report(path: &str, card: Option<&Card>, conf: &str) -> Result<TorchReport, UserError> {
     let unread = |error: &dyn std::fmt::Display| UserError::new(format!("{path}: {error}"));
     let file = File::open(path).map_err(|error| {
         unread(&error).hint("name a file that torch.cuda.memory._dump_snapshot() wrote")

@@ -48,15 +48,21 @@ class AfterImport(importlib.abc.MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Find a module for which a function waits, and wrap its loader."""
-        after = self.waiting.pop(fullname, None)
+        after = self.waiting.get(fullname)
         if after is None:
             return None
+
+        def once(module: types.ModuleType) -> None:
+            # A program may look for a module long before it imports it (importlib.util.find_spec).
+            if self.waiting.pop(fullname, None) is not None:
+                after(module)
+
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader, after)
+                spec.loader = _Loader(spec.loader, once)
                 return spec
         return None
 

@@ -28,7 +28,7 @@ class Properties(SimpleNamespace):
             shared_memory_per_block=49152,
             shared_memory_per_block_optin=card.shared_bytes_per_block_optin,
             shared_memory_per_multiprocessor=card.shared_bytes_per_multiprocessor,
-            max_threads_per_multi_processor=card.threads_per_multiprocessor,
+            max_threads_per_multi_processor=card.threads,
             max_threads_per_block=1024,
             regs_per_multiprocessor=65536,
             warp_size=32,
@@ -61,7 +61,7 @@ def _identity(recording: Recording) -> None:
     cuda.current_device = lambda: device_index()
     cuda.set_device = streams.set_device
     cuda.init = cuda._lazy_init = lambda: None
-    cuda.is_initialized = lambda: True
+    cuda.is_initialized = cuda.memory.is_initialized = lambda: True
     cuda.get_device_properties = lambda device=None: properties
     cuda.get_device_name = lambda device=None: properties.name
     cuda.get_device_capability = lambda device=None: card.capability

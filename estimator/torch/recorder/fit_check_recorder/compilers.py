@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from . import script
 from .recording import Recording
 
 
@@ -19,7 +20,9 @@ def install(recording: Recording) -> None:
     """Run compiled functions as they were written."""
 
     def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        recording.approximate_here("compile ran eagerly", "torch.compile")
+        # What a package decorates may never be called.
+        if isinstance(model, torch.nn.Module) or script.is_own(sys._getframe(1)):
+            recording.approximate_here("compile ran eagerly", "torch.compile")
         return model if model is not None else lambda function: function
 
     torch.compile = compile_

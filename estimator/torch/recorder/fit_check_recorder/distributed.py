@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from . import data_parallel
 from .recording import Recording
 
 
@@ -37,4 +38,5 @@ def install(recording: Recording) -> None:
     dist.init_process_group = init_process_group
     dist.distributed_c10d.init_process_group = init_process_group
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = lambda: True
+    data_parallel.install()
     torch.cuda.nccl.version = lambda: (2, 27, 0)

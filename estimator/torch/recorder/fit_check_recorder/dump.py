@@ -1,4 +1,4 @@
-"""For development: `python -m fit_check_recorder.dump [--card a6000] [--steps N] [-o FILE] SCRIPT ARGS…`.
+"""For development: `python -m fit_check_recorder.dump [--card a6000] [--steps N] [-o FILE] -- SCRIPT ARGS…`.
 
 Runs a script under the recorder and writes the lines into a file (`lines.jsonl`).
 """
@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", default="lines.jsonl")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
     output = os.path.abspath(options.output)
     if os.path.exists(output):
         os.remove(output)
@@ -57,7 +58,7 @@ def main() -> int:
         {"file": output, "device": device(options.card), "devices": options.devices,
          "steps": options.steps}  # fmt: skip
     )
-    return subprocess.run([sys.executable, *options.command], env=environment, check=False).returncode
+    return subprocess.run([sys.executable, *command], env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def install(imports: AfterImport) -> None:
     importlib.import_module("torch._dynamo")
 
     _into_fake_tensors()
-    from . import card, compilers, distributed, foreach, large_weights, moving, packages, sdpa
+    from . import card, compilers, distributed, foreach, large_weights, linear, moving, packages, plain_tensors, recurrent_layers, sdpa
     from .mode import CardMode
     from .recording import Recording
 
@@ -39,7 +39,10 @@ def install(imports: AfterImport) -> None:
     torch._C._ensureCUDADeviceGuardSet()
     mode = CardMode(recording)
     foreach.install()
+    plain_tensors.install(recording)
     sdpa.install(options.card)
+    linear.install()
+    recurrent_layers.install()
     moving.install()
     compilers.install(recording)
     distributed.install(recording)

@@ -9,10 +9,13 @@ itself, wherever the engine would have added in place.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
+
+from . import linear
 
 if TYPE_CHECKING:
     from .mode import CardMode
@@ -46,12 +49,18 @@ class Joins:
 
     def in_place(self, func: OpOverload, args: tuple[Any, ...]) -> torch.Tensor | None:
         """The first operand, if the engine would have added the second to it in place."""
-        if func is not _ADD or torch.is_grad_enabled():
+        if func is not _ADD:
             return None
         old, new = args[0], args[1]
+        # This method, `CardMode.run` and `__torch_dispatch__` lie above the caller.
+        caller = sys._getframe(2).f_back
+        if caller is not None and caller.f_code is linear.code:
+            return old
+        if torch.is_grad_enabled():
+            return None
         if not isinstance(new, torch.Tensor) or old.shape != new.shape or old.dtype != new.dtype:
             return None
-        if not self._called_by_engine():
+        if not self._called_by_engine(caller):
             return None
         counts = _reference_counts(old)
         if self._calibrating:
@@ -59,10 +68,8 @@ class Joins:
             return None
         return old if counts == self._counts and _is_dense(old) else None
 
-    def _called_by_engine(self) -> bool:
+    def _called_by_engine(self, caller: FrameType | None) -> bool:
         """Whether no Python code lies between the engine and the operator."""
-        # This method, `in_place`, `CardMode.run` and `__torch_dispatch__` lie above the caller.
-        caller = sys._getframe(3).f_back
         if caller is not None and caller.f_code is not self._engine_code:
             return False
         node = torch._C._current_autograd_node()

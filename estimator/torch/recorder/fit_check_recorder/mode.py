@@ -171,11 +171,19 @@ class CardMode(TorchDispatchMode):
         storages = self.recording.storages
         inside = operator.rule(self.card, args, kwargs, result) if operator.rule else None
         device = kernels.device_of(args) if inside or operator.gemm else 0
-        held = [
-            storages.take(size, operator.name, TEMPORARY, device)
-            for size in (inside.before if inside else ())
-        ]
-        if operator.allocates:
+        held: list[int] = []
+        if inside:
+            self._take_and_give(operator, inside.before, device, held)
+        if inside and inside.brief:
+            brief = [
+                storages.take(size, operator.name, TEMPORARY, device) for size in inside.brief
+            ]
+            for block in brief:
+                storages.give(block)
+        if inside and inside.order is not None:
+            for index in inside.order:
+                storages.see(result[index], operator.name)
+        elif operator.allocates:
             if type(result) is FakeTensor:
                 if result.fake_device.type == "cuda":
                     storages.see(result, operator.name)
@@ -188,13 +196,31 @@ class CardMode(TorchDispatchMode):
         if inside:
             if inside.gemm:
                 self.gemm.use(operator.name, args)
-            held += [storages.take(size, operator.name, TEMPORARY, device) for size in inside.after]
+            self._take_and_give(operator, inside.after, device, held)
+            if inside.last is not None:
+                storages.see(inside.last, operator.name)
             for size in inside.stays:
                 storages.take(size, operator.name, WORKSPACE, device)
             if inside.bound:
-                self.recording.approximate("kernel by rule", operator.name, sum(inside.after))
+                self.recording.approximate("kernel by rule", operator.name, max(inside.after))
         for block in held:
             storages.give(block)
+
+    def _take_and_give(
+        self, operator: Operator, sizes: Sequence[int], device: int, held: list[int]
+    ) -> None:
+        """Note what a kernel allocates and frees after its outputs; what it keeps goes to `held`."""
+        storages = self.recording.storages
+        taken: list[int | None] = []
+        for size in sizes:
+            if size >= 0:
+                taken.append(storages.take(size, operator.name, TEMPORARY, device))
+            else:
+                block = taken[-size - 1]
+                taken[-size - 1] = None
+                if block is not None:
+                    storages.give(block)
+        held += [block for block in taken if block is not None]
 
     def _without_data(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -230,6 +256,13 @@ class CardMode(TorchDispatchMode):
             device = torch.device("cuda", torch.cuda.current_device())
         return FakeTensor(self.fake, meta, device)
 
+    def bare(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The storage of a tensor on the card as PyTorch holds it, without the class that makes it fake."""
+        meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+        return meta.set_(
+            tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+
     def _rewrap_lost(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], types: Sequence[type]
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
@@ -240,13 +273,11 @@ class CardMode(TorchDispatchMode):
             nonlocal found
             if isinstance(tensor, FakeTensor) or tensor.device.type not in ("cuda", "meta"):
                 return tensor
-            storage = tensor.untyped_storage()
-            if not self.recording.storages.is_known(storage):
+            if not self.recording.storages.is_known(tensor.untyped_storage()):
                 return tensor
             found = True
-            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-            meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
-            return FakeTensor(self.fake, meta, torch.device("cuda", torch.cuda.current_device()))
+            card = torch.device("cuda", torch.cuda.current_device())
+            return FakeTensor(self.fake, self.bare(tensor), card)
 
         if any(
             type(tensor) is not torch.Tensor and type(tensor) is not FakeTensor

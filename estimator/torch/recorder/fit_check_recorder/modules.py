@@ -63,6 +63,8 @@ class Modules:
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             thread = self._thread
             before_first_backward()
+            if self._recording.storages.ignores:
+                return run(*args, **kwargs)
             if thread.engine_depth == 0 and not thread.stack:
                 self._launcher = (thread.numbers, thread.modules)
                 self._recording.steps.backward_begins()

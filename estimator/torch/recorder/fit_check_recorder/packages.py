@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from . import compilers
+from . import bitsandbytes_weights, compilers
 
 if TYPE_CHECKING:
     from .bootstrap import AfterImport
@@ -17,12 +17,13 @@ def install(imports: AfterImport, mode: CardMode) -> None:
     recording = mode.recording
     imports.call("triton.runtime.jit", compilers.replace_triton(recording))
     imports.call("triton.runtime.driver", compilers.replace_driver)
-    imports.call("transformers.utils.generic", _transformers)
+    imports.call("transformers.utils.import_utils", _transformers)
+    imports.call("bitsandbytes.nn.modules", bitsandbytes_weights.weights(mode))
+    imports.call("bitsandbytes.functional", bitsandbytes_weights.managed_memory)
     compilers.stand_in_flash_attention()
 
 
 def _transformers(module: types.ModuleType) -> None:
-    """Masks that are skipped for real tensors are built for fake ones: say that none is."""
-    for name in ("is_fake_tensor", "is_torch_fx_proxy"):
-        if hasattr(module, name):
-            setattr(module, name, lambda tensor: False)
+    """Masks that are skipped for real tensors are built for fake ones: say that none is fake."""
+    if hasattr(module, "is_fake_tensor"):
+        module.is_fake_tensor = lambda tensor: False

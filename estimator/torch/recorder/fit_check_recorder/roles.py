@@ -87,4 +87,6 @@ def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     names, _ = flatten()
     for name in names:
-        yield from _plain(getattr(tensor, name))
+        part = getattr(tensor, name)
+        if isinstance(part, torch.Tensor):
+            yield from _plain(part)

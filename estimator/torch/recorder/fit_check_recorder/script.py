@@ -38,6 +38,11 @@ def running_line() -> str | None:
     return None
 
 
+def is_own(frame: FrameType) -> bool:
+    """Whether the frame runs the person's own code."""
+    return _is_own(frame.f_code.co_filename)
+
+
 def failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from .settings import Card
 
 aten = torch.ops.aten
 CUDNN, FLASH, EFFICIENT, MATH = "cudnn", "flash", "efficient", "math"
+_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -184,8 +185,8 @@ def _can_cudnn(card: Card, inputs: Inputs) -> bool:
         return False
     if not _half(card, inputs) or card.number < 80:
         return False
-    if inputs.dropout * 16 != math.floor(inputs.dropout * 16):
-        return False
+    if _TORCH >= (2, 12) and inputs.dropout * 16 != math.floor(inputs.dropout * 16):
+        return False  # check_cudnn_dropout, which 2.11 has not
     if not _last_stride_one(inputs) or not _same_heads_or_grouped(inputs):
         return False
     heads = (query.shape[3], value.shape[3])

@@ -20,7 +20,14 @@ class Card:
     l2_bytes: int = 6 << 20
     shared_bytes_per_block_optin: int = 101376
     shared_bytes_per_multiprocessor: int = 102400
-    threads_per_multiprocessor: int = 1536
+    threads_per_multiprocessor: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """The most threads of a multiprocessor: CUDA C++ Programming Guide, "Compute Capabilities"."""
+        if self.threads_per_multiprocessor:
+            return self.threads_per_multiprocessor
+        return {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536, 121: 1536}.get(self.number, 2048)
 
     @property
     def number(self) -> int:

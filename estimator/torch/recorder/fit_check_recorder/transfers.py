@@ -9,6 +9,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import values
+from .kernels import recurrent as recurrent_kernels
+from .storages import TEMPORARY
 
 if TYPE_CHECKING:
     from .mode import CardMode, Operator
@@ -129,6 +131,86 @@ def write_list(
     mode.note(func, operator, args, kwargs, None)
 
 
+def flatten_weights(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `_cudnn_rnn_flatten_weight`: all weights become views of one buffer (native/cudnn/RNN.cpp)."""
+    weights = args[0]
+    total = sum(weight.numel() for weight in weights)
+    flat = mode.empty((total,), (1,), weights[0].dtype, weights[0].device)
+    mode.recording.storages.see(flat, operator.name)
+    offset = 0
+    with mode.fake:
+        for weight in weights:
+            size, stride = weight.size(), weight.stride()
+            aten.set_.source_Storage_storage_offset(
+                weight, flat.untyped_storage(), offset, size, stride
+            )
+            offset += weight.numel()
+    return flat
+
+
+def recurrent(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `_cudnn_rnn`, whose fake says nothing of what is kept for the backward pass."""
+    with mode.fake:
+        result = list(func(*args, **kwargs))
+    if args[10]:
+        # Samples come first, and cuDNN puts steps first: the output is a transposed view.
+        samples, steps, width = result[0].shape
+        stride = (width, samples * width, 1)
+        result[0] = mode.empty((samples, steps, width), stride, args[0].dtype, args[0].device)
+    if args[12]:
+        size = recurrent_kernels.reserve_bytes(args)
+        result[3] = mode.empty((size,), (1,), torch.uint8, args[0].device)
+    mode.note(func, operator, args, kwargs, tuple(result))
+    return tuple(result)
+
+
+def recurrent_backward(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `_cudnn_rnn_backward`: gradients of input and states, then those of all weights in one buffer."""
+    source, weights, hidden, cell = args[0], args[1], args[4], args[5]
+    storages = mode.recording.storages
+
+    def like(tensor: torch.Tensor) -> FakeTensor:
+        meta = torch.empty(tensor.shape, device="meta")
+        return mode.empty(meta.shape, meta.stride(), tensor.dtype, tensor.device)
+
+    states = [tensor for tensor in (hidden, cell) if tensor is not None]
+    undefined = [like(state) for state, grad in zip(states, args[8:10], strict=False) if grad is None]
+    copies = [like(tensor) for tensor in (source, args[6])] if args[14] else []
+    gradients = [like(source), *(like(state) for state in states)]
+    workspace = recurrent_kernels.backward_workspace(args)
+    for tensor in (*undefined, *copies, *gradients):
+        storages.see(tensor, operator.name)
+    storages.give(storages.take(workspace, operator.name, TEMPORARY))
+    total = sum(weight.numel() for weight in weights)
+    flat = mode.empty((total,), (1,), weights[0].dtype, weights[0].device)
+    storages.see(flat, operator.name)
+    storages.give(storages.take(workspace, operator.name, TEMPORARY))
+    parts, offset = [], 0
+    with mode.fake:
+        for weight in weights:
+            stride = torch.empty(weight.shape, device="meta").stride()
+            parts.append(flat.as_strided(weight.shape, stride, offset))
+            offset += weight.numel()
+    grad_cell = gradients[2] if cell is not None else None
+    return gradients[0], gradients[1], grad_cell, parts
+
+
+def dropout_state(
+    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
+) -> Any:
+    """Run `_cudnn_init_dropout_state`: cuDNN's state for random numbers, as an H200 has it (132 SMs)."""
+    size = 49152 * mode.card.multiprocessors
+    state = mode.empty((size,), (1,), torch.uint8, "cuda")
+    mode.recording.storages.see(state, operator.name)
+    return state
+
+
 SPECIAL: dict[OpOverload, Any] = {
     aten._to_copy.default: to_copy,
     aten.copy_.default: copy_,
@@ -136,4 +218,8 @@ SPECIAL: dict[OpOverload, Any] = {
     aten.equal.default: equal,
     aten.is_pinned.default: not_pinned,
     aten._pin_memory.default: same,
+    aten._cudnn_rnn_flatten_weight.default: flatten_weights,
+    aten._cudnn_rnn.default: recurrent,
+    aten._cudnn_rnn_backward.default: recurrent_backward,
+    aten._cudnn_init_dropout_state.default: dropout_state,
 }

@@ -7,6 +7,7 @@ its storage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,8 @@ from .roles import tensors_in
 if TYPE_CHECKING:
     from .mode import Operator
 
-#: Integers and booleans are followed up to so many bytes, floating-point numbers up to so many elements:
-#: what decides a branch is a mask or a scalar, not an activation.
+#: Tensors are followed up to so many bytes: what decides a branch is a mask or a scalar, not an activation.
 _MOST_BYTES = 1 << 17
-_MOST_FLOATS = 256
 
 _CREATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNKNOWN = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like",
@@ -42,8 +41,6 @@ class Value:
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Whether the values of so large a tensor are followed."""
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.numel() <= _MOST_FLOATS
     return tensor.numel() * tensor.element_size() <= _MOST_BYTES
 
 
@@ -107,7 +104,7 @@ def _makes_small(args: tuple[Any, ...]) -> bool:
             for size in argument:
                 elements *= size if isinstance(size, int) else _MOST_BYTES
         elif isinstance(argument, (int, float)):
-            elements = max(elements, int(abs(argument)) if argument == argument else 0)
+            elements = max(elements, int(abs(argument)) if math.isfinite(argument) else 0)
     return elements * 8 <= _MOST_BYTES
 
 

@@ -15,14 +15,20 @@ from ..settings import Card
 class Inside:
     """Sizes in bytes. All are freed when the operator returns, but those that stay."""
 
-    #: Allocated before the outputs.
+    #: Allocated before the outputs, in this order; -k frees the k-th of them.
     before: Sequence[int] = ()
-    #: Allocated after the outputs, all alive together.
+    #: Allocated after those, and freed before the outputs are.
+    brief: Sequence[int] = ()
+    #: Allocated after the outputs, in this order; -k frees the k-th of them.
     after: Sequence[int] = ()
     #: Allocated once and kept by PyTorch.
     stays: Sequence[int] = ()
+    #: An output that is allocated last.
+    last: Any = None
     #: Whether it multiplies matrices with cuBLAS.
     gemm: bool = False
+    #: The outputs in the order in which they are allocated, if that is not their own; others are not on the card.
+    order: Sequence[int] | None = None
     #: Whether the sizes are at most so large, and not exact.
     bound: bool = False
 

@@ -1,0 +1,59 @@
+"""Methods that a tensor without data answers as a plain tensor would: its address, its values, its copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from . import values
+from .recording import Recording
+
+
+def install(recording: Recording) -> None:
+    """Give fake tensors these methods."""
+    storages = recording.storages
+
+    def data_ptr(tensor: FakeTensor) -> int:
+        """An address that no other storage has, with 2 MiB for each."""
+        block = storages.block_of(tensor)
+        base = tensor.untyped_storage()._cdata if block is None else (block + 1) << 21
+        return base + tensor.storage_offset() * tensor.element_size()
+
+    def known(tensor: FakeTensor) -> torch.Tensor:
+        """The values, or zeros, of which the answer says so."""
+        value = values.of(tensor)
+        if value is None:
+            recording.approximate_here("value read as zero", "a tensor without data")
+            value = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        return value
+
+    def numpy(tensor: FakeTensor, *, force: bool = False) -> Any:
+        if tensor.device.type == "cuda" and not force:
+            raise TypeError(
+                f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to"
+                " copy the tensor to host memory first."
+            )
+        return known(tensor).numpy()
+
+    FakeTensor.data_ptr = data_ptr
+    FakeTensor.numpy = numpy
+    FakeTensor.__array__ = lambda tensor, dtype=None: numpy(tensor).astype(dtype or None)
+    FakeTensor.tolist = lambda tensor: known(tensor).tolist()
+    FakeTensor.__deepcopy__ = _deepcopy
+
+
+def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    with torch.no_grad():
+        result: torch.Tensor = tensor.detach().clone()
+        if getattr(tensor, "_is_param", False):
+            result = torch.nn.Parameter(result, tensor.requires_grad)
+        elif tensor.requires_grad:
+            result.requires_grad_()
+        if tensor.grad is not None:
+            result.grad = tensor.grad.clone()
+    memo[id(tensor)] = result
+    return result

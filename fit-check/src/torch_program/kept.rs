@@ -1,0 +1,49 @@
+//! What PyTorch takes for the same job, beside burn's answer: only of networks that were recorded beforehand.
+
+use estimator::Bytes;
+use model_zoo::{Job, Precision, Variant};
+use schemars::JsonSchema;
+use serde::Serialize;
+use torch_memory::allocator::AllocatorConfig;
+use torch_memory::kept;
+use torch_memory::replay::{Replay, least_capacity};
+
+/// PyTorch's figures for a job.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct TorchFigure {
+    /// PyTorch's version.
+    pub version: String,
+    /// The least memory with which the step completes.
+    pub required_bytes: Bytes,
+    /// `torch.cuda.max_memory_allocated()`.
+    pub allocated_bytes: Bytes,
+}
+
+impl TorchFigure {
+    /// The figures for `job` of a published network; none if the job is not the recipe, or was not recorded.
+    pub fn of(published: Option<&Variant>, job: &Job) -> Option<Self> {
+        let published = published?;
+        let precision = match job.precision {
+            Precision::Fp32 => "fp32",
+            Precision::Mixed => "mixed",
+            _ => return None,
+        };
+        let recipe = job.optimizer == published.optimizer
+            && job.input == published.input
+            && job.accumulate == 1
+            && !job.checkpointing
+            && job.freeze.is_empty()
+            && job.lora.is_none();
+        if !recipe {
+            return None;
+        }
+        let kept = kept::find(published.name, precision).ok()??;
+        let trace = kept.scaling.at(job.batch as u64);
+        let config = AllocatorConfig::default();
+        Some(Self {
+            version: kept.process.torch,
+            required_bytes: Bytes(least_capacity(&trace, &config)),
+            allocated_bytes: Bytes(Replay::of(&trace, &config, u64::MAX).max_allocated_bytes),
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! `fit-check run`, `max-batch` and `table` with a PyTorch program. What the recorder sends is data here (`examples/torch_lines`); with
+//! FIT_CHECK_TORCH_PYTHON, the path of a Python with PyTorch, a real one is run as well.
+#![cfg(target_os = "linux")]
+
+mod waiting;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+use waiting::{command_lines, wait_until};
+
+/// One step: 4 MiB of weights, 16 MiB for each sample, and the workspace of cuBLAS. The weights are in a segment of 20 MiB with
+/// the workspace.
+const STEP: &str = r#"["hello", {"version": 1, "torch": "2.15.0", "python": "3.11.7", "argv": ["train.py"]}]
+["n", 0, "fc.weight"]
+["n", 1, "aten::mm"]
+["n", 2, "fc"]
+["n", 3, "Linear"]
+["m", 0, 2, 3]
+["p", "init", 0]
+["a", 0, 4194304, -1, 0, 0, 0, 0]
+["r", 0, "parameter", 0]
+["p", "forward", 0]
+["a", 1, 8519680, 1, 0, 0, 1, 0]
+["a", 2, @16777216, 1, 0, 0, 0, 0]
+["p", "backward", 0]
+["f", 2]
+["p", "optimizer", 0]
+["p", "data", 1]
+["x", "value read as zero", "a scalar at train.py:3", 0, 2]
+["i", {"optimizer": "SGD"}]
+"#;
+
+fn lines(folder: &Path, ending: &str) -> PathBuf {
+    let path = folder.join("lines.jsonl");
+    std::fs::write(&path, format!("{STEP}{ending}\n")).unwrap();
+    path
+}
+
+const STEPS: &str = r#"["bye", {"reason": "steps", "steps": 2}]"#;
+
+fn program() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_fit-check"));
+    program.with_file_name("examples").join("torch_lines")
+}
+
+/// `fit-check COMMAND` with a program that sends [`STEP`] and `ending`. Its temporary folder must be empty in the end.
+fn fit_check(command: &str, ending: &str, words: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(command.split_whitespace())
+        .arg("--")
+        .arg(program())
+        .arg(lines(folder.path(), ending))
+        .args(words.split_whitespace())
+        .env("TMPDIR", temporary.path())
+        .env("FIT_CHECK_NO_PROGRESS", "1")
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+        .env_remove("PYTORCH_ALLOC_CONF")
+        .output()
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn the_recorder_answers_for_a_program_that_uses_pytorchs_cuda() {
+    let output = fit_check("run --memory 1GiB --format json", STEPS, "4");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let answer = json(&output);
+    let process = &answer["processes"][0];
+    // 4 MiB, 8.125 MiB of workspace and 64 MiB for four samples; the first two share 20 MiB.
+    assert_eq!(
+        process["peak"]["allocated_bytes"],
+        72 * MIB + 131_072 + 4 * MIB
+    );
+    assert_eq!(process["peak"]["reserved_bytes"], 84 * MIB);
+    assert_eq!(process["required_bytes"], 84 * MIB);
+    assert_eq!(process["at_peak"]["activations"], 64 * MIB);
+    assert_eq!(process["at_peak"]["workspaces"], 8_519_680);
+    assert_eq!(process["peak"]["operator"], "aten::mm");
+    assert_eq!(answer["torch"]["version"], "2.15.0");
+    assert_eq!(answer["approximations"][0]["kind"], "value read as zero");
+    // With --format json the program's own output goes to stderr.
+    assert!(text(&output.stderr).contains("the program's own output"));
+}
+
+#[test]
+fn what_does_not_fit_has_pytorchs_error_and_a_way_out() {
+    let output = fit_check("run --memory 80MiB", STEPS, "4");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let page = text(&output.stdout);
+    assert!(page.contains("the program's own output"), "{page}");
+    assert!(
+        page.contains("does not fit on 80.0 MiB of memory: 4.00 MiB short"),
+        "{page}"
+    );
+    assert!(page.contains("CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 80.00 MiB of which 60.00 MiB is free."), "{page}");
+    assert!(page.contains("expandable_segments:True"), "{page}");
+    assert!(page.contains("module fc, operator aten::mm"), "{page}");
+}
+
+#[test]
+fn a_reading_of_ones_own_takes_the_place_of_the_constant() {
+    let output = fit_check(
+        "run --gpu rtx-3090 --overhead 1GiB --format json",
+        STEPS,
+        "4",
+    );
+    let answer = json(&output);
+    assert_eq!(
+        answer["processes"][0]["peak"]["device_bytes"],
+        84 * MIB + 1024 * MIB
+    );
+}
+
+#[test]
+fn modules_plots_and_tables_are_those_of_burn() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["page.html", "chart.svg", "trace.json"].map(|name| folder.path().join(name));
+    let [html, svg, trace] = files.each_ref().map(|path| path.display().to_string());
+    let command = format!(
+        "run --memory 1GiB --layers --html {html} --svg {svg} --trace {trace} --format csv"
+    );
+    let output = fit_check(&command, STEPS, "4");
+    let csv = text(&output.stdout);
+    assert!(csv.starts_with("layer,kind,parameters_bytes,"), "{csv}");
+    assert!(csv.contains("fc,Linear,4194304,67108864,0,0"), "{csv}");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert!(read(&files[0]).contains("Not followed exactly"));
+    assert!(read(&files[1]).contains("class=\"workspaces\""));
+    let trace: Value = serde_json::from_str(&read(&files[2])).unwrap();
+    assert!(
+        trace["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|event| event["name"] == "fc")
+    );
+}
+
+#[test]
+fn a_program_that_fails_is_an_error_with_its_line() {
+    let error = r#"["bye", {"reason": "error", "steps": 0, "error": {"type": "RuntimeError", "message": "shape", "file": "train.py", "line": 12}}]"#;
+    for (ending, words, wanted) in [
+        (
+            error,
+            "1 fail",
+            "error: train.py:12: RuntimeError: shape\nhint: ",
+        ),
+        (
+            "",
+            "1 fail",
+            "it ended with status 3 before it had made two equal optimizer steps\nhint: ",
+        ),
+        (
+            r#"["f", 99]"#,
+            "1",
+            "error: the recorder in PyTorch failed: line 19 of the recording",
+        ),
+    ] {
+        // Its step is over, so what it took until then is said, and the status is that of no answer.
+        let output = fit_check("run --memory 1GiB", ending, words);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            text(&output.stderr).contains(wanted),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_program_that_goes_on_is_ended() {
+    let output = fit_check("run --memory 1GiB", STEPS, "1 stay");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let own = program().display().to_string();
+    let is_own = |line: &String| line.contains(&own) && line.contains("stay");
+    let limit = Duration::from_secs(5);
+    wait_until("the program is ended", limit, || {
+        !command_lines().iter().any(is_own)
+    });
+}
+
+/// 1 GiB less 20 MiB for weights and workspace is room for 62 samples of 16 MiB.
+#[test]
+fn two_small_batches_tell_the_largest() {
+    let output = fit_check("max-batch --memory 1GiB --format json", STEPS, "{batch}");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let answer = json(&output);
+    let card = &answer["cards"][0];
+    assert_eq!(
+        (&card["max_batch"], &card["next"]["batch"]),
+        (&62.into(), &63.into())
+    );
+    assert!(card.get("unconfirmed").is_none());
+    let table = fit_check("table --gpus l4,a10 --format csv", STEPS, "{batch}");
+    let csv = text(&table.stdout);
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+}
+
+#[test]
+fn a_command_without_a_place_for_the_batch_is_refused() {
+    let output = fit_check("max-batch --memory 1GiB", STEPS, "8");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("hint: write {batch} in its place"));
+}
+
+/// The network of the zoo that was recorded beforehand takes the same as its program does now.
+#[test]
+fn a_real_program_takes_what_was_recorded_beforehand() {
+    let Some(python) = std::env::var_os("FIT_CHECK_TORCH_PYTHON") else {
+        eprintln!("skipped: FIT_CHECK_TORCH_PYTHON names no Python with PyTorch");
+        return;
+    };
+    let train = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../estimator/torch/zoo/train.py"
+    );
+    let run = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args([
+            "run", "--gpu", "rtx-3090", "--steps", "2", "--format", "json", "--",
+        ])
+        .arg(python)
+        .args([train, "resnet-18", "4", "fp32"])
+        .output()
+        .unwrap();
+    let kept = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args([
+            "estimate",
+            "resnet-18",
+            "--framework",
+            "pytorch",
+            "--batch",
+            "4",
+        ])
+        .args(["--gpu", "rtx-3090", "--format", "json"])
+        .output()
+        .unwrap();
+    let (run, kept) = (json(&run), json(&kept));
+    assert_eq!(run["processes"][0]["peak"], kept["processes"][0]["peak"]);
+}
