@@ -94,6 +94,10 @@ impl From<model_zoo::Error> for UserError {
             model_zoo::Error::NotJson(_) => {
                 Self::new(text).hint("a config.json is one JSON object, as transformers writes it")
             }
+            // To add it to the file of another library would make another network of it.
+            model_zoo::Error::Field { field, .. } if field == "model_type" => Self::new(text).hint(
+                format!("transformers writes it into each config.json; {ANY_NETWORK}"),
+            ),
             model_zoo::Error::Field { field, must, .. } => {
                 Self::new(text).hint(format!("make `{field}` {must}"))
             }
