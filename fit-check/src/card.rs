@@ -118,11 +118,12 @@ fn note(name: &str) -> Option<String> {
     let named = Gpu::named(name).ok()?;
     let gpu = &named.gpu.name;
     if let Some(instance) = named.instance {
-        let provider = &instance.provider;
-        return Some(match instance.gpus {
-            1 => format!("{name} ({provider}) has one {gpu}"),
-            several => format!("{name} ({provider}) has {several} {gpu}, and this is about one"),
-        });
+        let has = match instance.gpus {
+            1 => format!("one {gpu}"),
+            several => format!("{several} {gpu}, and this is about one"),
+        };
+        let (provider, source) = (&instance.provider, &instance.source);
+        return Some(format!("{name} ({provider}) has {has}: {source}"));
     }
     let others = named.others.iter();
     let others: Vec<_> = others.map(|gpu| format!("--gpu {}", gpu.alias())).collect();
@@ -188,12 +189,12 @@ mod tests {
             ),
             (
                 "p4d.24xlarge",
-                "p4d.24xlarge (AWS) has 8 A100 40GB, and this is about one",
+                "p4d.24xlarge (AWS) has 8 A100 40GB, and this is about one: https://",
             ),
-            ("g5.xlarge", "has one A10G"),
+            ("g5.xlarge", "g5.xlarge (AWS) has one A10G: https://"),
         ] {
             let note = note(name).unwrap();
-            assert!(note.ends_with(said), "{note}");
+            assert!(note.contains(said), "{note}");
         }
         assert_eq!(
             (note("rtx-3090"), note("24GB"), note("rtx-9999")),

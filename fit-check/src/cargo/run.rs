@@ -112,8 +112,8 @@ fn start(
     Ok(UserProgram::start(command, writes, output()?, output()?)?)
 }
 
-/// The exit status; none if the program does not end in time, or a signal asked this one to end. It may take `timeout` to
-/// use the card, which makes the file `report`, and then `timeout` and [`GRACE`] to end.
+/// The exit status; none if the program does not end in time. It may take `timeout` to use the card, which makes the file
+/// `report`, and then `timeout` and [`GRACE`] to end.
 fn wait(
     program: &mut UserProgram,
     timeout: Duration,
@@ -129,7 +129,7 @@ fn wait(
             used = true;
             until = Instant::now() + timeout + GRACE;
         }
-        if interrupt::requested() || Instant::now() >= until {
+        if Instant::now() >= until {
             return Ok(None);
         }
     }
