@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from . import data_dependent, kernels, transfers, values
+from .card import check_index
 from .joins import Joins
 from .recording import Recording
 from .roles import tensors_in
@@ -125,6 +126,10 @@ class CardMode(TorchDispatchMode):
                 if kwargs.get("pin_memory"):
                     kwargs = {**kwargs, "pin_memory": False}
                 return func(*args, **kwargs)
+        if kwargs.get("device") is not None:
+            asked = torch.device(kwargs["device"])
+            if asked.type == "cuda" and asked.index:
+                check_index(asked.index, self.recording.settings.devices)
         if operator.special is not None:
             result = operator.special(self, func, operator, args, kwargs, fake)
             if result is not NotImplemented:
