@@ -43,10 +43,7 @@ fn card_lines(card: &TorchCardBatch) -> String {
         );
     }
     if let Some(why) = &card.unconfirmed {
-        let _ = writeln!(
-            lines,
-            "    found by replay: {why}"
-        );
+        let _ = writeln!(lines, "    found by replay: {why}");
     }
     lines
 }
