@@ -71,9 +71,7 @@ def _identity(recording: Recording) -> None:
     cuda.get_device_capability = lambda device=None: card.capability
     cuda.can_device_access_peer = lambda device, peer: True
     # Emulated on older cards, which PyTorch counts as support (`is_bf16_supported`).
-    cuda.is_bf16_supported = lambda including_emulation=True: (
-        card.capability[0] >= 8 or including_emulation
-    )
+    cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
     cuda.is_tf32_supported = lambda: card.capability[0] >= 8
     cuda.get_arch_list = lambda: [f"sm_{card.number}"]
     cuda.utilization = lambda device=None: 0

@@ -58,7 +58,10 @@ def test_assignment_follows_the_limits():
     import torch
 
     tensors = [torch.empty(n, device="meta") for n in (10, 300_000, 10, 7_000_000, 10)]
-    assert assign_buckets(tensors, [MIB, 25 * MIB]) == ([[0, 1], [2, 3], [4]], [MIB, 25 * MIB, 25 * MIB])
+    assert assign_buckets(tensors, [MIB, 25 * MIB]) == (
+        [[0, 1], [2, 3], [4]],
+        [MIB, 25 * MIB, 25 * MIB],
+    )
 
 
 def test_each_rank_of_torchrun_writes_a_stream(tmp_path):

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+
 from fit_check_recorder.dump import CARDS
 from fit_check_recorder.kernels import attention, embeddings, four_bit, gemm, recurrent, reductions
 from fit_check_recorder.settings import Card
 
 
 def card(name):
-    title, capability, total, multiprocessors, shared = CARDS[name]
+    title, capability, total, multiprocessors, _ = CARDS[name]
     return Card(title, capability, total, multiprocessors)
 
 
@@ -74,7 +75,11 @@ def test_flash_attention_backward():
     rule = attention.RULES["aten::_scaled_dot_product_flash_attention_backward"]
     inside = rule(card("a100"), (grad, query, key, key), {}, None)
     assert list(inside.before) == []
-    assert list(inside.after) == [2 * 8 * 384 * 4, 2 * 384 * 8 * 64 * 4, *[2 * 300 * 8 * 64 * 2] * 2]
+    assert list(inside.after) == [
+        2 * 8 * 384 * 4,
+        2 * 384 * 8 * 64 * 4,
+        *[2 * 300 * 8 * 64 * 2] * 2,
+    ]
 
 
 def test_softmax_backward_multiplies_first():

@@ -1,6 +1,7 @@
 """Private names of PyTorch."""
 
 import pytest
+
 from fit_check_recorder import names
 
 
@@ -9,9 +10,7 @@ def test_this_version_has_all():
 
 
 def test_a_missing_name_is_said():
-    assert names.missing(["torch.nn.Module._apply", "torch._C._no_such_name"]) == [
-        "torch._C._no_such_name"
-    ]
+    assert names.missing(["torch.nn.Module._apply", "torch._C._no_such_name"]) == ["torch._C._no_such_name"]
 
 
 def test_an_old_version_is_refused():

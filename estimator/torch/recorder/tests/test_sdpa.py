@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from fit_check_recorder import sdpa
 from test_kernels import card
+
+from fit_check_recorder import sdpa
 
 
 def inputs(dtype, head=64, mask=False, dropout=0.0, causal=False, heads=8, key_heads=8, length=128):
