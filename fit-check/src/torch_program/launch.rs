@@ -105,7 +105,8 @@ impl Launch<'_> {
                 multiprocessors: Some(spec.multiprocessors),
             },
             devices: self.cards.len() as u32,
-            steps: self.steps,
+            // A program that makes none goes on to its end.
+            steps: self.steps.filter(|steps| *steps > 0),
             allocator_conf: recorder::allocator_variable().unwrap_or_default(),
         }
     }

@@ -59,7 +59,11 @@ def _identity(recording: Recording) -> None:
     cuda.is_available = lambda: True
     cuda.device_count = lambda: count
     cuda.current_device = lambda: device_index()
-    cuda.set_device = streams.set_device
+
+    def set_device(device: Any) -> None:
+        streams.set_device(check_index(device_index(device), count))
+
+    cuda.set_device = set_device
     cuda.init = cuda._lazy_init = lambda: None
     cuda.is_initialized = cuda.memory.is_initialized = lambda: True
     cuda.get_device_properties = lambda device=None: properties
@@ -67,9 +71,7 @@ def _identity(recording: Recording) -> None:
     cuda.get_device_capability = lambda device=None: card.capability
     cuda.can_device_access_peer = lambda device, peer: True
     # Emulated on older cards, which PyTorch counts as support (`is_bf16_supported`).
-    cuda.is_bf16_supported = lambda including_emulation=True: (
-        card.capability[0] >= 8 or including_emulation
-    )
+    cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
     cuda.is_tf32_supported = lambda: card.capability[0] >= 8
     cuda.get_arch_list = lambda: [f"sm_{card.number}"]
     cuda.utilization = lambda device=None: 0
@@ -81,6 +83,16 @@ def _identity(recording: Recording) -> None:
     from torch.cuda.amp import common
 
     common.amp_definitely_not_available = lambda: False
+
+
+def check_index(index: int, count: int) -> int:
+    """Raise what CUDA says of a card that is not there."""
+    if index >= count:
+        raise torch.AcceleratorError(
+            f"CUDA error: invalid device ordinal (the program asks for cuda:{index}, and"
+            f" {count} {'card is' if count == 1 else 'cards are'} described)"
+        )
+    return index
 
 
 def _exchange_device(device: int) -> int:

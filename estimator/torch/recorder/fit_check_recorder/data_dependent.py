@@ -72,7 +72,11 @@ def _bound(mode: CardMode, name: str, args: tuple[Any, ...]) -> Any:
         shape = source.shape
         return empty(count, dtype=source.dtype), empty(*shape), empty(count)
     if name in ("aten::unique_dim", "aten::unique_dim_consecutive"):
-        return empty(*source.shape, dtype=source.dtype), empty(source.shape[0]), empty(source.shape[0])
+        return (
+            empty(*source.shape, dtype=source.dtype),
+            empty(source.shape[0]),
+            empty(source.shape[0]),
+        )
     if name == "aten::repeat_interleave":
         total = args[1] if len(args) > 1 and isinstance(args[1], int) else count
         return empty(total)

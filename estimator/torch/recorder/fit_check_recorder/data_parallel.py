@@ -80,11 +80,7 @@ class Reducer:
         self._ready: list[int] = []
         self._make(bucket_indices)
         device = self._parameters[0].device
-        self._used = (
-            torch.empty(len(self._parameters), dtype=torch.int32, device=device)
-            if self._find_unused
-            else None
-        )
+        self._used = torch.empty(len(self._parameters), dtype=torch.int32, device=device) if self._find_unused else None
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(index))
             for index, parameter in enumerate(self._parameters)

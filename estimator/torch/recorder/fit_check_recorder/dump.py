@@ -51,12 +51,14 @@ def main() -> int:
         os.remove(output)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(
-        path for path in (package, environment.get("PYTHONPATH")) if path
-    )
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in (package, environment.get("PYTHONPATH")) if path)
     environment["FIT_CHECK_RECORDER"] = json.dumps(
-        {"file": output, "device": device(options.card), "devices": options.devices,
-         "steps": options.steps}  # fmt: skip
+        {
+            "file": output,
+            "device": device(options.card),
+            "devices": options.devices,
+            "steps": options.steps,
+        }
     )
     return subprocess.run([sys.executable, *command], env=environment, check=False).returncode
 

@@ -42,9 +42,7 @@ def needs_answer() -> bool:
 
 def install() -> None:
     """Answer `hasPrimaryContext`."""
-    library = ctypes.CDLL(
-        os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
-    )
+    library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
     getter = library[_GETTER]
     getter.restype = ctypes.c_void_p
     pointer = ctypes.c_void_p
@@ -53,9 +51,7 @@ def install() -> None:
     words = 2 + sum(len(_virtual_functions(header)) for header in _HEADERS)
     size = words * ctypes.sizeof(pointer)
     start = hooks.value - 2 * ctypes.sizeof(pointer)
-    table = (pointer * words).from_buffer_copy(
-        (ctypes.c_char * size).from_address(start).raw
-    )
+    table = (pointer * words).from_buffer_copy((ctypes.c_char * size).from_address(start).raw)
     answer = ctypes.CFUNCTYPE(ctypes.c_bool, pointer, ctypes.c_int8)(lambda hooks, device: False)
     table[2 + place_of("hasPrimaryContext")] = ctypes.cast(answer, pointer).value
     _kept.extend([table, answer])

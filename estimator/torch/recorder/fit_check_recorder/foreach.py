@@ -21,9 +21,7 @@ def install() -> None:
     _foreach_utils._foreach_supported_types.append(FakeTensor)
 
     def has_foreach_support(tensors: list[torch.Tensor], device: torch.device) -> bool:
-        return device.type in ("cpu", "cuda") and all(
-            tensor is None or type(tensor) in _PLAIN for tensor in tensors
-        )
+        return device.type in ("cpu", "cuda") and all(tensor is None or type(tensor) in _PLAIN for tensor in tensors)
 
     _foreach_utils._has_foreach_support = has_foreach_support
     if hasattr(clip_grad, "_has_foreach_support"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -28,7 +29,19 @@ def install(imports: AfterImport) -> None:
     importlib.import_module("torch._dynamo")
 
     _into_fake_tensors()
-    from . import card, compilers, distributed, foreach, large_weights, linear, moving, packages, plain_tensors, recurrent_layers, sdpa
+    from . import (
+        card,
+        compilers,
+        distributed,
+        foreach,
+        large_weights,
+        linear,
+        moving,
+        packages,
+        plain_tensors,
+        recurrent_layers,
+        sdpa,
+    )
     from .mode import CardMode
     from .recording import Recording
 
@@ -52,6 +65,8 @@ def install(imports: AfterImport) -> None:
     packages.install(imports, mode)
     _in_every_thread(mode)
     _follow_the_end(recording)
+    # `torch.tensor(values, device="cuda")` makes the tensor on the processor, and then moves it.
+    torch._C._set_only_lift_cpu_tensors(True)
     mode.__enter__()
 
 
@@ -76,6 +91,8 @@ def _into_fake_tensors() -> None:
 
     from . import engine
 
+    # A wrong shape is the program's error, which it prints itself.
+    fake_tensor.log.setLevel(logging.CRITICAL + 1)
     fake_tensor.init_gpu_context = lambda device: None
     fake_tensor.FakeTensorMode.avoid_device_init = property(lambda mode: True)
     if engine.needs_answer():
@@ -90,6 +107,7 @@ def _in_every_thread(mode: Any) -> None:
         run = thread.run
 
         def run_with_mode() -> None:
+            torch._C._set_only_lift_cpu_tensors(True)
             with mode:
                 run()
 
@@ -103,9 +121,7 @@ def _follow_the_end(recording: Any) -> None:
     """Write the last line however the program ends."""
     hook = sys.excepthook
 
-    def on_error(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         hook(kind, error, trace)
         reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
         recording.say_bye(reason, error=script.failure(kind, error, trace))

@@ -18,9 +18,7 @@ def install(mode: CardMode) -> None:
     """Make each large parameter one without data, as soon as it becomes a parameter."""
     original = torch.nn.Parameter.__new__
 
-    def new(
-        cls: type[torch.nn.Parameter], data: Any = None, requires_grad: bool = True, **kwargs: Any
-    ) -> Any:
+    def new(cls: type[torch.nn.Parameter], data: Any = None, requires_grad: bool = True, **kwargs: Any) -> Any:
         if type(data) is torch.Tensor and _is_large(data) and cls is torch.nn.Parameter:
             data = mode.fake_of(data)
         return original(cls, data, requires_grad, **kwargs)

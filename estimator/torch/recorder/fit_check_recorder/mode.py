@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from . import data_dependent, kernels, transfers, values
+from .card import check_index
 from .joins import Joins
 from .recording import Recording
 from .roles import tensors_in
@@ -76,8 +77,7 @@ class CardMode(TorchDispatchMode):
         is_aten = func.namespace in ("aten", "prims")
         operator = Operator(
             name=schema.name,
-            allocates=any(returned.alias_info is None for returned in schema.returns)
-            or name in ("resize_", "set_"),
+            allocates=any(returned.alias_info is None for returned in schema.returns) or name in ("resize_", "set_"),
             mutates=schema.is_mutable,
             composite=is_aten and func._can_decompose(),
             rule=kernels.rule_of(schema.name),
@@ -113,10 +113,8 @@ class CardMode(TorchDispatchMode):
                 return result
         fake = FakeTensor in types
         if not fake or len(types) > 1:
-            for kind in types:
-                if kind not in self._tensor_types and hasattr(kind, "__torch_dispatch__"):
-                    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
-                        return NotImplemented  # a subclass such as DTensor unwraps itself first
+            if any(self._dispatches_itself(kind) for kind in types):
+                return NotImplemented  # a subclass such as DTensor unwraps itself first
             args, kwargs, lost = self._rewrap_lost(args, kwargs, types)
             fake = fake or lost
         if not fake:
@@ -125,11 +123,22 @@ class CardMode(TorchDispatchMode):
                 if kwargs.get("pin_memory"):
                     kwargs = {**kwargs, "pin_memory": False}
                 return func(*args, **kwargs)
+        if kwargs.get("device") is not None:
+            asked = torch.device(kwargs["device"])
+            if asked.type == "cuda" and asked.index:
+                check_index(asked.index, self.recording.settings.devices)
         if operator.special is not None:
             result = operator.special(self, func, operator, args, kwargs, fake)
             if result is not NotImplemented:
                 return result
         return self.run(func, operator, types, args, kwargs)
+
+    def _dispatches_itself(self, kind: type) -> bool:
+        """Whether a class of tensors has a dispatch of its own."""
+        return (
+            kind not in self._tensor_types
+            and getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
+        )
 
     def before_first_backward(self) -> None:
         """Learn what the engine's references look like. At import a thread of the engine could not run Python."""
@@ -175,9 +184,7 @@ class CardMode(TorchDispatchMode):
         if inside:
             self._take_and_give(operator, inside.before, device, held)
         if inside and inside.brief:
-            brief = [
-                storages.take(size, operator.name, TEMPORARY, device) for size in inside.brief
-            ]
+            brief = [storages.take(size, operator.name, TEMPORARY, device) for size in inside.brief]
             for block in brief:
                 storages.give(block)
         if inside and inside.order is not None:
@@ -206,9 +213,7 @@ class CardMode(TorchDispatchMode):
         for block in held:
             storages.give(block)
 
-    def _take_and_give(
-        self, operator: Operator, sizes: Sequence[int], device: int, held: list[int]
-    ) -> None:
+    def _take_and_give(self, operator: Operator, sizes: Sequence[int], device: int, held: list[int]) -> None:
         """Note what a kernel allocates and frees after its outputs; what it keeps goes to `held`."""
         storages = self.recording.storages
         taken: list[int | None] = []
@@ -222,9 +227,7 @@ class CardMode(TorchDispatchMode):
                     storages.give(block)
         held += [block for block in taken if block is not None]
 
-    def _without_data(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _without_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with each real tensor replaced by one without data, and nothing pinned."""
         if any(type(tensor) is not FakeTensor for tensor in tensors_in(args)) or any(
             type(tensor) is not FakeTensor for tensor in tensors_in(kwargs)
@@ -259,9 +262,7 @@ class CardMode(TorchDispatchMode):
     def bare(self, tensor: torch.Tensor) -> torch.Tensor:
         """The storage of a tensor on the card as PyTorch holds it, without the class that makes it fake."""
         meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-        return meta.set_(
-            tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
-        )
+        return meta.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def _rewrap_lost(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], types: Sequence[type]
@@ -280,8 +281,7 @@ class CardMode(TorchDispatchMode):
             return FakeTensor(self.fake, self.bare(tensor), card)
 
         if any(
-            type(tensor) is not torch.Tensor and type(tensor) is not FakeTensor
-            for tensor in tensors_in((args, kwargs))
+            type(tensor) is not torch.Tensor and type(tensor) is not FakeTensor for tensor in tensors_in((args, kwargs))
         ):
             args, kwargs = tree_map_only(torch.Tensor, rewrap, (args, kwargs))
         return args, kwargs, found

@@ -127,9 +127,7 @@ class Modules:
             if node is None:
                 return -1
             nested = thread.engine_depth > 0 and thread.numbers
-            numbers, modules = (
-                (thread.numbers, thread.modules) if nested else self._launcher
-            )
+            numbers, modules = (thread.numbers, thread.modules) if nested else self._launcher
             at = bisect_right(numbers, node._sequence_nr()) - 1
             number = modules[at] if at >= 0 else -1
         if number >= self._said:

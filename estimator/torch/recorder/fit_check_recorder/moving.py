@@ -64,9 +64,7 @@ def install() -> None:
     torch.optim.Optimizer.zero_grad = zero_grad
 
 
-def _moved(
-    parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.nn.Parameter:
+def _moved(parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Parameter:
     known = _move.moved.get(id(parameter))
     if known is not None:
         return known[1]

@@ -11,45 +11,45 @@ from typing import Any
 #: The oldest and the newest version (major, minor) that was tried.
 OLDEST, NEWEST = (2, 10), (2, 15)
 
-_NAMES = """
-torch._C._ensureCUDADeviceGuardSet
-torch._C._set_only_lift_cpu_tensors
-torch._C._current_autograd_node
-torch._C._storage_Use_Count
-torch._C._get_accelerator
-torch._C._nn.scaled_dot_product_attention
-torch._C._disabled_torch_dispatch_impl
-torch.Tensor._use_count
-torch.UntypedStorage._cdata
-torch.autograd._get_sequence_nr
-torch.autograd._engine_run_backward
-torch.autograd.graph._engine_run_backward
-torch._subclasses.fake_tensor.FakeTensor
-torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init
-torch._subclasses.fake_tensor.init_gpu_context
-torch._subclasses.fake_tensor.DynamicOutputShapeException
-torch._subclasses.fake_tensor.DataDependentOutputException
-torch._ops.OpOverload._can_decompose
-torch._ops.OpOverload.decompose
-torch.utils._python_dispatch.TorchDispatchMode
-torch.utils._pytree.tree_map_only
-torch.optim.optimizer._foreach_supported_types
-torch.optim.optimizer.register_optimizer_step_pre_hook
-torch.optim.optimizer.register_optimizer_step_post_hook
-torch.utils._foreach_utils._foreach_supported_types
-torch.utils._foreach_utils._has_foreach_support
-torch.cuda._lazy_init
-torch.cuda._exchange_device
-torch.cuda._maybe_exchange_device
-torch.cuda.amp.common.amp_definitely_not_available
-torch.accelerator.current_accelerator
-torch.accelerator.current_device_index
-torch.nn.Module._apply
-torch.testing._internal.distributed.fake_pg.FakeStore
-torch.ops.aten._scaled_dot_product_flash_attention
-torch.ops.aten._scaled_dot_product_efficient_attention
-torch.ops.aten._scaled_dot_product_cudnn_attention
-""".split()
+_NAMES = [
+    "torch._C._ensureCUDADeviceGuardSet",
+    "torch._C._set_only_lift_cpu_tensors",
+    "torch._C._current_autograd_node",
+    "torch._C._storage_Use_Count",
+    "torch._C._get_accelerator",
+    "torch._C._nn.scaled_dot_product_attention",
+    "torch._C._disabled_torch_dispatch_impl",
+    "torch.Tensor._use_count",
+    "torch.UntypedStorage._cdata",
+    "torch.autograd._get_sequence_nr",
+    "torch.autograd._engine_run_backward",
+    "torch.autograd.graph._engine_run_backward",
+    "torch._subclasses.fake_tensor.FakeTensor",
+    "torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init",
+    "torch._subclasses.fake_tensor.init_gpu_context",
+    "torch._subclasses.fake_tensor.DynamicOutputShapeException",
+    "torch._subclasses.fake_tensor.DataDependentOutputException",
+    "torch._ops.OpOverload._can_decompose",
+    "torch._ops.OpOverload.decompose",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._pytree.tree_map_only",
+    "torch.optim.optimizer._foreach_supported_types",
+    "torch.optim.optimizer.register_optimizer_step_pre_hook",
+    "torch.optim.optimizer.register_optimizer_step_post_hook",
+    "torch.utils._foreach_utils._foreach_supported_types",
+    "torch.utils._foreach_utils._has_foreach_support",
+    "torch.cuda._lazy_init",
+    "torch.cuda._exchange_device",
+    "torch.cuda._maybe_exchange_device",
+    "torch.cuda.amp.common.amp_definitely_not_available",
+    "torch.accelerator.current_accelerator",
+    "torch.accelerator.current_device_index",
+    "torch.nn.Module._apply",
+    "torch.testing._internal.distributed.fake_pg.FakeStore",
+    "torch.ops.aten._scaled_dot_product_flash_attention",
+    "torch.ops.aten._scaled_dot_product_efficient_attention",
+    "torch.ops.aten._scaled_dot_product_cudnn_attention",
+]
 
 
 class UnsupportedTorchError(RuntimeError):
@@ -83,10 +83,7 @@ def check(version: str) -> None:
     if number < OLDEST:
         raise UnsupportedTorchError(
             f"PyTorch {version} is too old for fit-check, which needs"
-            f" {OLDEST[0]}.{OLDEST[1]} or newer"
-            + (f" (it lacks {', '.join(lacking)})" if lacking else "")
+            f" {OLDEST[0]}.{OLDEST[1]} or newer" + (f" (it lacks {', '.join(lacking)})" if lacking else "")
         )
     if lacking:
-        raise UnsupportedTorchError(
-            f"PyTorch {version} lacks {', '.join(lacking)}, which fit-check needs"
-        )
+        raise UnsupportedTorchError(f"PyTorch {version} lacks {', '.join(lacking)}, which fit-check needs")

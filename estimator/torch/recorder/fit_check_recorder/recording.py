@@ -58,9 +58,7 @@ class Recording:
             number = self._operators[operator] = out.intern(operator)
         stream = self.current_stream()
         self.steps.birth(block, size, stream, device)
-        out.write_text(
-            f'["a",{block},{size},{number},{self.modules.current()},{stream},{kind},{device}]\n'
-        )
+        out.write_text(f'["a",{block},{size},{number},{self.modules.current()},{stream},{kind},{device}]\n')
 
     def on_death(self, block: int) -> None:
         """A block dies."""
@@ -138,11 +136,7 @@ class Recording:
 
 def _packages() -> dict[str, str]:
     """The versions of the known packages that the program has imported."""
-    return {
-        name: str(getattr(sys.modules[name], "__version__", "?"))
-        for name in _PACKAGES
-        if name in sys.modules
-    }
+    return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in _PACKAGES if name in sys.modules}
 
 
 def _hello(settings: Settings) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def _layer(original: Callable[..., Any], kind: int) -> Callable[..., Any]:
         else:
             hx, weights, biases, layers, dropout, train, both, batch_first = args[1:9]
             batch_sizes = []
-        hidden, cell = (hx if kind == 2 else (hx, None))
+        hidden, cell = hx if kind == 2 else (hx, None)
         projection = hidden.shape[2] if kind == 2 and cell.shape[2] != hidden.shape[2] else 0
         size = cell.shape[2] if kind == 2 else hidden.shape[2]
         state = None

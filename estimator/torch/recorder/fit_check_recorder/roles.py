@@ -43,9 +43,7 @@ class Roles:
                 self._told[block] = role
                 self._recording.on_role(block, role, name)
 
-    def forward_begins(
-        self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def forward_begins(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root module is called: its parameters and buffers have names, and its arguments are inputs."""
         if self._recording.stream is None:
             return

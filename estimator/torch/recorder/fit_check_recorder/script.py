@@ -43,9 +43,7 @@ def is_own(frame: FrameType) -> bool:
     return _is_own(frame.f_code.co_filename)
 
 
-def failure(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> dict[str, Any]:
+def failure(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
     """What the last line says of an error: its type, message and the person's own line."""
     file, line = None, None
     for entry in traceback.extract_tb(trace):

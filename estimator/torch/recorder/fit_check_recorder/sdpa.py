@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -161,9 +160,7 @@ def _can_efficient(card: Card, inputs: Inputs) -> bool:
     least = _alignment(card, query.dtype)
     if query.shape[-1] % least or value.shape[-1] % least:
         return False
-    if card.capability[0] >= 8 and any(
-        t.storage_offset() % least for t in (query, key, value)
-    ):
+    if card.capability[0] >= 8 and any(t.storage_offset() % least for t in (query, key, value)):
         return False
     if not _last_stride_one(inputs, with_mask=True) or not _same_heads_or_grouped(inputs):
         return False
@@ -179,9 +176,7 @@ def _can_cudnn(card: Card, inputs: Inputs) -> bool:
         return False
     if inputs.dropout > 0 and 91100 < version < 91400:
         return False
-    if torch.are_deterministic_algorithms_enabled() and not (
-        torch.is_deterministic_algorithms_warn_only_enabled()
-    ):
+    if torch.are_deterministic_algorithms_enabled() and not (torch.is_deterministic_algorithms_warn_only_enabled()):
         return False
     if not _half(card, inputs) or card.number < 80:
         return False
@@ -198,9 +193,9 @@ def _can_cudnn(card: Card, inputs: Inputs) -> bool:
         limit = 192
     if max(heads) > limit or heads[0] % 8 or heads[1] % 8:
         return False
-    if inputs.needs_gradient and limit == 256 and max(heads) > 128:
-        if heads not in ((192, 128), (256, 256)):
-            return False
+    wide = inputs.needs_gradient and limit == 256 and max(heads) > 128
+    if wide and heads not in ((192, 128), (256, 256)):
+        return False  # check_cudnn_d256_bprop_head_dim
     return key.shape[2] != 1 and not (inputs.dropout > 0 and query.shape[2] == 1)
 
 

@@ -100,9 +100,7 @@ class Steps:
         elif signature == self._previous:
             self._finish()
         elif self.count >= _MOST_STEPS:
-            self._recording.approximate(
-                "steps differ", f"no two of {self.count} steps made the same allocations"
-            )
+            self._recording.approximate("steps differ", f"no two of {self.count} steps made the same allocations")
             self._finish()
         self._previous = signature
         self._enter("data")
@@ -121,6 +119,9 @@ def end_process() -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
-    for child in multiprocessing.active_children():
-        child.kill()
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join(timeout=1)
     os._exit(0)

@@ -27,9 +27,7 @@ def _strides(tensor: torch.Tensor, memory_format: torch.memory_format | None) ->
     return torch.empty_like(meta, memory_format=memory_format or torch.preserve_format).stride()
 
 
-def to_copy(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def to_copy(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `tensor.to(...)`."""
     source = args[0]
     device = kwargs.get("device")
@@ -52,9 +50,7 @@ def to_copy(
     return NotImplemented
 
 
-def copy_(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def copy_(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `target.copy_(source)`."""
     target, source = args[0], args[1]
     if isinstance(target, FakeTensor):
@@ -71,9 +67,7 @@ def copy_(
     return target
 
 
-def read_scalar(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def read_scalar(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `.item()`, `bool(tensor)` and the like."""
     tensor = args[0]
     value = values.of(tensor)
@@ -85,9 +79,7 @@ def read_scalar(
     return 0.0 if tensor.is_floating_point() else 0
 
 
-def equal(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def equal(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `torch.equal`: unknown values are equal."""
     first, second = (values.of(tensor) for tensor in args[:2])
     if first is not None and second is not None:
@@ -96,23 +88,17 @@ def equal(
     return True
 
 
-def same(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def same(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Pinning gives back the tensor itself."""
     return args[0]
 
 
-def not_pinned(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def not_pinned(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """No memory is pinned."""
     return False
 
 
-def fill(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def fill(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Operators that only write values (`zero_`, `normal_`)."""
     target = args[0]
     value = values.of(target)
@@ -122,18 +108,14 @@ def fill(
     return target
 
 
-def write_list(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def write_list(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """A foreach operator that works in place allocates nothing but what its rule says."""
     for target in args[0]:
         values.overwrite(target, None)
     mode.note(func, operator, args, kwargs, None)
 
 
-def flatten_weights(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def flatten_weights(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `_cudnn_rnn_flatten_weight`: all weights become views of one buffer (native/cudnn/RNN.cpp)."""
     weights = args[0]
     total = sum(weight.numel() for weight in weights)
@@ -143,16 +125,12 @@ def flatten_weights(
     with mode.fake:
         for weight in weights:
             size, stride = weight.size(), weight.stride()
-            aten.set_.source_Storage_storage_offset(
-                weight, flat.untyped_storage(), offset, size, stride
-            )
+            aten.set_.source_Storage_storage_offset(weight, flat.untyped_storage(), offset, size, stride)
             offset += weight.numel()
     return flat
 
 
-def recurrent(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def recurrent(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `_cudnn_rnn`, whose fake says nothing of what is kept for the backward pass."""
     with mode.fake:
         result = list(func(*args, **kwargs))
@@ -168,9 +146,7 @@ def recurrent(
     return tuple(result)
 
 
-def recurrent_backward(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def recurrent_backward(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `_cudnn_rnn_backward`: gradients of input and states, then those of all weights in one buffer."""
     source, weights, hidden, cell = args[0], args[1], args[4], args[5]
     storages = mode.recording.storages
@@ -201,9 +177,7 @@ def recurrent_backward(
     return gradients[0], gradients[1], grad_cell, parts
 
 
-def dropout_state(
-    mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool
-) -> Any:
+def dropout_state(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Run `_cudnn_init_dropout_state`: cuDNN's state for random numbers, as an H200 has it (132 SMs)."""
     size = 49152 * mode.card.multiprocessors
     state = mode.empty((size,), (1,), torch.uint8, "cuda")

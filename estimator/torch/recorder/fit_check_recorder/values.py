@@ -125,9 +125,7 @@ def keep(
         return
     value, inputs = known
     cells = {
-        item.tensor.untyped_storage()._cdata: item.valid
-        for item in inputs
-        if isinstance(item.tensor, torch.Tensor)
+        item.tensor.untyped_storage()._cdata: item.valid for item in inputs if isinstance(item.tensor, torch.Tensor)
     }
     for tensor, real in zip(tensors_in(result), tensors_in(value), strict=False):
         if type(tensor) is FakeTensor and tensor.shape == real.shape and is_small(real):

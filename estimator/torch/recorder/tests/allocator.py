@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class Block:
-    __slots__ = ("address", "free", "following", "pool", "previous", "size")
+    __slots__ = ("address", "following", "free", "pool", "previous", "size")
 
 
 class Allocator:
@@ -34,7 +34,12 @@ class Allocator:
         rest = block.size - size
         if rest >= 512 if small else rest > MIB:
             other = Block()
-            other.address, other.size, other.pool, other.free = block.address + size, rest, pool, True
+            other.address, other.size, other.pool, other.free = (
+                block.address + size,
+                rest,
+                pool,
+                True,
+            )
             other.previous, other.following = block, block.following
             if block.following:
                 block.following.previous = other

@@ -11,9 +11,7 @@ from ..settings import Card
 from .inside import Inside, Rule, round_up, size_of
 
 
-def _flash_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _flash_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `mha_bwd` in flash_attn/flash_api.cpp, after dq, dk and dv."""
     grad, query, key = args[0], args[1], args[2]
     batch, heads, length, head = query.shape
@@ -30,9 +28,7 @@ def _flash_backward(
     return Inside(before=[size_of(grad)] if copy else [], after=after)
 
 
-def _efficient_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _efficient_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `_efficient_attention_backward` in attention_backward.cu, after the gradients."""
     grad, query, key, value = args[0], args[1], args[2], args[3]
     batch, heads, length, head = query.shape
@@ -88,30 +84,22 @@ def _workspace_of_head(tile: _Tile, heads: int, query: torch.Tensor, key: torch.
     return floats
 
 
-def _softmax_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _softmax_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `softmax_backward_cuda_out`, which makes `grad * output` first."""
     return Inside(after=[size_of(args[0])])
 
 
-def _efficient_forward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _efficient_forward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """The seed and its offset are on the processor (Note [Seed and Offset Device])."""
     return Inside(order=(0, 1))
 
 
-def _cudnn_forward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _cudnn_forward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `_cudnn_attention_forward`: seed and offset, output, sums; a workspace as an H200 shows it."""
     return Inside(before=[], order=(6, 7, 0, 1) if args[4] else (6, 7, 0), after=[256])
 
 
-def _cudnn_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _cudnn_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """cuDNN's workspace: dq in float32, a sum of each row, and dk and dv of each head if these are grouped.
 
     cuDNN says a size and not why. This is what it said on an H200 for heads of 64 and lengths of 128 to 2,048.

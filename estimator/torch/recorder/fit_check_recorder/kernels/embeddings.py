@@ -17,9 +17,7 @@ _ROWS_PER_THREAD = 10  # NROWS_PER_THREAD
 _SORT_BYTES = 83455
 
 
-def _embedding_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _embedding_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `embedding_backward_cuda_kernel`."""
     grad, indices, rows = args[0], args[1], args[2]
     count = indices.numel()
@@ -38,16 +36,25 @@ def _embedding_backward(
     return Inside(
         before=[*copy, index_bytes, index_bytes],
         after=[
-            index_bytes, 8, index_bytes, SCAN_BYTES, -3, -4, segments * width, segments * width,
-            SCAN_BYTES, -7, 8, partial_rows * width, sums,
+            index_bytes,
+            8,
+            index_bytes,
+            SCAN_BYTES,
+            -3,
+            -4,
+            segments * width,
+            segments * width,
+            SCAN_BYTES,
+            -7,
+            8,
+            partial_rows * width,
+            sums,
         ],
         brief=[index_bytes, _SORT_BYTES],
     )
 
 
-def _embedding(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _embedding(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `embedding_symint` in native/Embedding.cpp: `weight.index_select(0, indices.reshape(-1))`."""
     indices = args[1]
     if indices.dim() <= 1 or indices.is_contiguous():
@@ -55,9 +62,7 @@ def _embedding(
     return Inside(before=[indices.numel() * indices.element_size()])
 
 
-def _index_put(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _index_put(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `index_put_with_sort_kernel` in native/cuda/Indexing.cu: linear, sorted, original indices."""
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     indices = [index for index in args[1] if index is not None]

@@ -13,9 +13,7 @@ def _quantize(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result:
     return Inside(order=(1, 0))
 
 
-def _gemm(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _gemm(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `gemm_4bit`: with many rows it restores the weight and multiplies with cuBLAS."""
     source, shape, block = args[0], args[2], args[4]
     nested = args[7] if len(args) > 7 else kwargs.get("absmax_8bit")

@@ -79,6 +79,4 @@ def _is_fused(operator: str, args: tuple[Any, ...]) -> bool:
 
 
 def _on_card(args: tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in args
-    )
+    return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in args)

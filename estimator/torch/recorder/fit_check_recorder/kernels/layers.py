@@ -36,17 +36,13 @@ def _copies(tensors: Sequence[torch.Tensor], layout: torch.memory_format) -> lis
     return [size_of(t) for t in tensors if not t.is_contiguous(memory_format=layout)]
 
 
-def _convolution(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _convolution(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `cudnn_convolution` in native/cudnn/ConvShared.cpp."""
     copies = _copies(args[:2], _format(args[0], args[1]))
     return Inside(before=copies) if copies else None
 
 
-def _convolution_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _convolution_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `convolution_backward` in native/Convolution.cpp: the gradient of the bias is a sum."""
     grad, source, weight = args[:3]
     copies = _copies((grad, source, weight), _format(source, weight))

@@ -35,7 +35,7 @@ def reserve_bytes(args: tuple[Any, ...]) -> int:
 
 def _workspace(args: tuple[Any, ...]) -> int:
     gates, count, output, state = _parts(args)
-    return count * (gates + 2) * output + 12 * count * state + 256
+    return count * (gates + 2) * output + 12 * count * state + 512
 
 
 def _forward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
@@ -54,7 +54,7 @@ def backward_workspace(args: tuple[Any, ...]) -> int:
     steps = source.shape[0] * source.shape[1] if source.dim() == 3 else source.shape[0]
     width = source.element_size()
     size = count * (_GATES[kind] + 2) * steps * hidden * width
-    return size + 12 * count * state.shape[1] * hidden * width + 256
+    return size + 12 * count * state.shape[1] * hidden * width + 512
 
 
 RULES: dict[str, Rule] = {"aten::_cudnn_rnn": _forward}

@@ -68,9 +68,7 @@ def buffers(card: Card, reduction: Reduction) -> list[int]:
     return _split(card, reduction, inputs, outputs, along_fastest, vector, width, height)
 
 
-def _output_vector(
-    reduction: Reduction, reduced: list[tuple[int, int]], kept: list[tuple[int, int]]
-) -> int:
+def _output_vector(reduction: Reduction, reduced: list[tuple[int, int]], kept: list[tuple[int, int]]) -> int:
     """Follow `get_output_vec_size`."""
     vector = 4
     strides = [stride for _, stride in (*reduced, *kept[1:])]

@@ -33,21 +33,15 @@ def _value(dtype: torch.dtype) -> int:
     return dtype.itemsize
 
 
-def reduction(
-    accumulator: Callable[[torch.dtype], int], position: int | None, only_full: bool = False
-) -> Rule:
+def reduction(accumulator: Callable[[torch.dtype], int], position: int | None, only_full: bool = False) -> Rule:
     """The rule of an operator whose argument at `position` names the dimensions."""
 
-    def rule(
-        card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Inside | None:
+    def rule(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
         source = args[0]
         over = kwargs.get("dim")
         if position is not None and len(args) > position and not isinstance(args[position], bool):
             over = args[position]
-        sizes = buffers(
-            card, Reduction(source, dimensions(source, over), accumulator(source.dtype))
-        )
+        sizes = buffers(card, Reduction(source, dimensions(source, over), accumulator(source.dtype)))
         return Inside(after=sizes) if sizes else None
 
     return rule
@@ -59,16 +53,12 @@ def bias_gradient(card: Card, grad: torch.Tensor) -> list[int]:
     return buffers(card, Reduction(grad, over, _accumulator(grad.dtype)))
 
 
-def _layer_norm(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _layer_norm(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `layer_norm_cuda`, which reads a contiguous copy."""
     return None if args[0].is_contiguous() else Inside(before=[size_of(args[0])])
 
 
-def _layer_norm_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _layer_norm_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `layer_norm_backward_cuda` and `LaunchGammaBetaBackwardCUDAKernel` in layer_norm_kernel.cu.
 
     With many rows of few columns it adds up blocks of rows first.
@@ -85,17 +75,13 @@ def _layer_norm_backward(
     return Inside(after=copies + [block for wanted in mask[1:] if wanted])
 
 
-def _group_norm(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _group_norm(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `GroupNormKernelImplInternal` in native/cuda/group_norm_kernel.cu: a scale and a shift of each row."""
     samples, channels = args[3], args[4]
     return Inside(after=[samples * channels * _accumulator(args[0].dtype)] * 2)
 
 
-def _group_norm_backward(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside:
+def _group_norm_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `GroupNormBackwardKernelImplInternal`: two sums of each row, and three factors."""
     samples, channels, groups = args[5], args[6], args[8]
     width = _accumulator(args[1].dtype)
@@ -103,17 +89,13 @@ def _group_norm_backward(
     return Inside(after=[rows, rows, rows, groups_bytes, groups_bytes])
 
 
-def _mean_loss(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _mean_loss(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `mse_loss_out` in native/BinaryOps.cpp and Loss.cpp: the losses before their mean."""
     reduction_kind = args[2] if len(args) > 2 else kwargs.get("reduction", 1)
     return None if reduction_kind == 0 else Inside(before=[size_of(args[0])])
 
 
-def _foreach_norm(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _foreach_norm(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `foreach_tensor_norm_cuda` in native/cuda/ForeachReduceOp.cu: a partial norm for each chunk."""
     tensors = args[0]
     if not tensors:
@@ -128,9 +110,7 @@ def _foreach_norm(
 SCAN_BYTES = 1279
 
 
-def _scan(
-    card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Inside | None:
+def _scan(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `launch_cumsum_cuda_kernel` in native/cuda/ScanKernels.cpp: a copy in the result's type.
 
     A tensor with one row is scanned by cub.

@@ -1,0 +1,38 @@
+"""Programs whose figures were measured by PyTorch's real allocator, or by others on real GPUs."""
+
+import json
+import pathlib
+
+import pytest
+from allocator import MIB, replay
+
+JOBS = pathlib.Path(__file__).parent / "jobs"
+ROWS = (pathlib.Path(__file__).parent / "data" / "vramcalc_a6000.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("batch", "amp", "allocated", "reserved"),
+    [
+        # MiB by PyTorch's own allocator for a card of capability 8.6 (facts of this project: Adam, 3 steps).
+        (8, False, 1034.4, 1214),
+        (32, False, 2988.7, 3300),
+        (32, True, 1752.2, 1952),
+    ],
+)
+def test_resnet50(record, batch, amp, allocated, reserved):
+    run = record(JOBS / "resnet.py", batch, int(amp))
+    assert run.bye["reason"] == "steps"
+    _, peaks = replay(run.path)
+    # What is missing is cuDNN's workspace.
+    assert peaks[-1][0] / MIB == pytest.approx(allocated, rel=0.012)
+    assert peaks[-1][1] / MIB == pytest.approx(reserved, rel=0.05)
+
+
+@pytest.mark.parametrize("number", [0, 6, 13])
+def test_language_model_on_an_a6000(record, number):
+    measured = json.loads(ROWS[number])["measured"]["total"]
+    run = record(JOBS / "language_model.py", number, card="a6000", steps=1000)
+    assert run.status == 0, run.errors[-2000:]
+    _, peaks = replay(run.path)
+    # The benchmark resets the peaks before what it measures. Two small tensors of 512 bytes may differ.
+    assert peaks[-1][0] == pytest.approx(measured, abs=1024)

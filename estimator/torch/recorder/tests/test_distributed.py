@@ -1,0 +1,78 @@
+"""Several cards: each rank is recorded alone."""
+
+import os
+import subprocess
+import sys
+
+from fit_check_recorder.data_parallel import assign_buckets
+
+SCRIPT = """
+import os, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"]); torch.cuda.set_device(rank)
+net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(10)]).cuda(rank)
+model = DistributedDataParallel(net, device_ids=[rank], gradient_as_bucket_view=bool(int(sys.argv[1])))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(9):
+    model(torch.randn(4, 1024, device=rank)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+"""
+MIB = 1 << 20
+ENVIRONMENT = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+
+
+def buckets(run):
+    """Sizes of the tensors that `torch.empty` made, in MiB."""
+    return [size // MIB for size, operator, _ in run.births() if operator == "aten::empty"]
+
+
+def test_buckets_are_of_one_and_of_twenty_five_mib(record):
+    """Ten weights of 4 MiB: the first is full at once, then seven reach 25 MiB, and two are left."""
+    run = record(SCRIPT, 0, devices=2, environment=ENVIRONMENT)
+    assert run.bye["reason"] == "steps", run.errors
+    # First in the order of the weights, from the last bucket; then anew in the order of gradients.
+    assert buckets(run) == [8, 28, 4, 4, 28, 8]
+    assert run.of("hello")[0][1]["rank"] == 1
+
+
+def test_gradients_that_are_views_take_nothing_else(record):
+    apart = record(SCRIPT, 0, devices=2, environment=ENVIRONMENT)
+    views = record(SCRIPT, 1, devices=2, environment=ENVIRONMENT)
+
+    def live(run):
+        size, most, sizes = 0, 0, {}
+        for line in run.lines:
+            if line[0] == "a":
+                sizes[line[1]] = line[2]
+                size += line[2]
+                most = max(most, size)
+            elif line[0] == "f":
+                size -= sizes.pop(line[1])
+        return most
+
+    # The gradients take 40 MiB, of which one at a time remains.
+    assert 34 * MIB < live(apart) - live(views) < 42 * MIB
+
+
+def test_assignment_follows_the_limits():
+    import torch
+
+    tensors = [torch.empty(n, device="meta") for n in (10, 300_000, 10, 7_000_000, 10)]
+    assert assign_buckets(tensors, [MIB, 25 * MIB]) == (
+        [[0, 1], [2, 3], [4]],
+        [MIB, 25 * MIB, 25 * MIB],
+    )
+
+
+def test_each_rank_of_torchrun_writes_a_stream(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    from conftest import FOLDER
+
+    subprocess.run(
+        [sys.executable, "-m", "fit_check_recorder.dump", "--devices", "2", "--",
+         "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), "0"],
+        cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(FOLDER)), timeout=300, check=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert len(list(tmp_path.glob("lines.jsonl*"))) == 2
