@@ -155,7 +155,9 @@ impl<'a, P: Program> GroupSearch<'a, P> {
         P: 'b,
     {
         for runs in &mut self.runs {
-            known.clone().find(|known| runs.runs.share_with(&known.runs));
+            known
+                .clone()
+                .find(|known| runs.runs.share_with(&known.runs));
         }
     }
 }
@@ -185,9 +187,9 @@ mod tests {
 
     use super::*;
     use crate::Runtime;
-    use crate::run_kind::RunKind;
     use crate::record::Recording;
-    use crate::simulated::TrialSizes;
+    use crate::run_kind::RunKind;
+    use crate::simulated::{Simulated, TrialSizes};
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
     /// tries a buffer that is too large for all of them.

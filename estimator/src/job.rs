@@ -2,12 +2,12 @@
 
 use burn::tensor::FloatDType;
 
-use crate::{Error, Tuning};
 use crate::card::DeviceSpec;
 use crate::record::Recording;
 use crate::run::Run;
 use crate::simulated::Simulated;
 use crate::tuned_devices::TunedDevices;
+use crate::{Error, Tuning};
 
 /// A training step at any batch, on any device.
 pub trait Program: Sync {

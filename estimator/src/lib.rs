@@ -106,7 +106,7 @@ pub use simulated_card::{
     Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
     SizeError, StopReason, Tuning, choices_made, listen, record, tuner_requests, upstream,
 };
+pub use step_runs::StepRuns;
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};
 pub use tuned_devices::{MAX_TUNING_RUNS, TunedDevices, simulate};
-pub use step_runs::StepRuns;
 pub use verdict::{Verdict, fits};

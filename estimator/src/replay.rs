@@ -13,7 +13,8 @@ use cubecl_server::server::IoError;
 use crate::Bytes;
 use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
 use crate::record::{
-    AllocationMode, BufferId, CallBatch, Event, Failure, Launch, LaunchId, MetadataId, Recording, Refusal,
+    AllocationMode, BufferId, CallBatch, Event, Failure, Launch, LaunchId, MetadataId, Recording,
+    Refusal,
 };
 
 /// The outcome of a replay.

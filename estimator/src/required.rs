@@ -83,7 +83,9 @@ pub(crate) fn most_needed(recording: &Recording) -> Bytes {
         let (Event::Allocate(buffer) | Event::Free(buffer)) = event else {
             continue;
         };
-        let Buffer { bytes, optional, .. } = *recording.buffer(*buffer);
+        let Buffer {
+            bytes, optional, ..
+        } = *recording.buffer(*buffer);
         match event {
             _ if optional => {}
             Event::Allocate(_) => needed += bytes,

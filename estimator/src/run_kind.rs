@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Tuning};
 use crate::card::{DeviceSpec, InPlace, QueueLag};
+use crate::{Error, Tuning};
 
 /// In what a run of a step can differ from another on the same device: the pools then have other pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

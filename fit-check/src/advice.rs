@@ -533,7 +533,10 @@ impl<M: Model + Sync> Adviser<'_, M> {
     /// The memory that `candidate` takes; none if it cannot be simulated.
     fn change(&self, candidate: &Candidate) -> Option<Change> {
         let (batch, fitted) = match self.goal {
-            Goal::Batch => (candidate.job.batch as u64, self.fitted(&candidate.job).ok()?),
+            Goal::Batch => (
+                candidate.job.batch as u64,
+                self.fitted(&candidate.job).ok()?,
+            ),
             Goal::Most => {
                 let found = self.largest(&candidate.job).ok()?;
                 let peak = found.at_max?.peak;

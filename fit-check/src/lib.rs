@@ -28,6 +28,7 @@ pub mod records;
 pub mod report;
 pub mod resolve;
 pub mod schema;
+mod size_limit;
 mod step;
 pub mod table;
 pub mod user_error;

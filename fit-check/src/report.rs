@@ -100,7 +100,9 @@ impl Verdict {
 
     /// The memory that the card leaves to the job.
     pub fn available(&self) -> Bytes {
-        self.gpu.usable_bytes.saturating_sub(self.gpu.overhead_bytes)
+        self.gpu
+            .usable_bytes
+            .saturating_sub(self.gpu.overhead_bytes)
     }
 }
 

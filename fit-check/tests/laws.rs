@@ -15,20 +15,36 @@ use serde_json::Value;
 const SMALL: [&str; 6] = ["alexnet", "resnet-20", "unet", "dcgan", "gpt2", "vit-b-16"];
 
 const CARDS: [&str; 8] = [
-    "gtx-1060", "rtx-2060", "t4", "rtx-3060", "24GB", "l4", "a100-80gb", "h100",
+    "gtx-1060",
+    "rtx-2060",
+    "t4",
+    "rtx-3060",
+    "24GB",
+    "l4",
+    "a100-80gb",
+    "h100",
 ];
 
 /// The answer to `question`, and its exit status: 0, 1 or 2.
 fn ask(question: &str, format: &str) -> (Output, i32) {
     let mut program = fit_check();
     program.args(question.split_whitespace());
-    let output = program.args(["--quiet", "--format", format]).output().unwrap();
+    let output = program
+        .args(["--quiet", "--format", format])
+        .output()
+        .unwrap();
     let status = output.status.code();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let status = status.unwrap_or_else(|| panic!("`{question}` was ended by a signal: {stderr}"));
-    assert!((0..=2).contains(&status), "`{question}` ends with {status}: {stderr}");
+    assert!(
+        (0..=2).contains(&status),
+        "`{question}` ends with {status}: {stderr}"
+    );
     let says_why = status != 2 || stderr.starts_with("error: ");
-    assert!(says_why || !output.stdout.is_empty(), "`{question}` ends with 2 without a word");
+    assert!(
+        says_why || !output.stdout.is_empty(),
+        "`{question}` ends with 2 without a word"
+    );
     assert!(!stderr.contains("panicked at"), "`{question}`: {stderr}");
     (output, status)
 }
@@ -43,7 +59,9 @@ fn answer(question: &str) -> Option<Value> {
 }
 
 fn bytes(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number of bytes"))
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is no number of bytes"))
 }
 
 /// A verdict and its figures agree. Returns whether the job fits.
@@ -56,7 +74,10 @@ fn agrees(verdict: &Value, question: &str) -> bool {
     assert_eq!(headroom, available as i64 - required as i64, "{question}");
     let reason = verdict["reason"].as_str().unwrap_or_default();
     match fits {
-        true => assert!(required <= available && reason.is_empty(), "{question}: {verdict}"),
+        true => assert!(
+            required <= available && reason.is_empty(),
+            "{question}: {verdict}"
+        ),
         false => {
             let too_large = reason.contains("too large");
             assert!(required > available || too_large, "{question}: {verdict}");
@@ -73,8 +94,12 @@ fn adds_up(estimate: &Value, question: &str) {
     assert_eq!(categories.map(bytes).sum::<u64>(), live, "{question}");
     let phase = &estimate["peak"]["phase"];
     let mut phases = estimate["phases"].as_array().unwrap().iter();
-    let is_it = |shown: &&Value| bytes(&shown["peak_live_bytes"]) == live && shown["phase"] == *phase;
-    assert!(phases.any(|shown| is_it(&shown)) || estimate["peak"]["step"] == 0, "{question}");
+    let is_it =
+        |shown: &&Value| bytes(&shown["peak_live_bytes"]) == live && shown["phase"] == *phase;
+    assert!(
+        phases.any(|shown| is_it(&shown)) || estimate["peak"]["step"] == 0,
+        "{question}"
+    );
 }
 
 /// The other formats say the same as JSON does.
@@ -88,14 +113,25 @@ fn formats_agree(question: &str, estimate: &Value, fits: bool) {
         &row[place.unwrap_or_else(|| panic!("{name} is no column"))]
     };
     assert_eq!(cell("fits"), fits.to_string(), "{question}");
-    assert_eq!(cell("required_bytes"), estimate["required_bytes"].to_string(), "{question}");
+    assert_eq!(
+        cell("required_bytes"),
+        estimate["required_bytes"].to_string(),
+        "{question}"
+    );
     assert!(cell("framework").starts_with("burn "), "{question}");
     let (page, _) = ask(question, "table");
     let page = String::from_utf8(page.stdout).unwrap();
-    assert_eq!(page.contains("  does not fit on "), !fits, "{question}:\n{page}");
+    assert_eq!(
+        page.contains("  does not fit on "),
+        !fits,
+        "{question}:\n{page}"
+    );
     let first = page.lines().next().unwrap();
     assert!(first.contains(" in burn "), "{question}: {first}");
-    assert!(page.lines().all(|line| line.chars().count() <= 80), "{question}:\n{page}");
+    assert!(
+        page.lines().all(|line| line.chars().count() <= 80),
+        "{question}:\n{page}"
+    );
 }
 
 /// Draws numbers below a limit (splitmix64).
@@ -137,15 +173,25 @@ fn laws_hold(draw: &mut Draw, models: &[&str]) {
         return;
     };
     let largest = &largest["cards"][0];
-    let (most, next) = (bytes(&largest["max_batch"]), bytes(&largest["next"]["batch"]));
+    let (most, next) = (
+        bytes(&largest["max_batch"]),
+        bytes(&largest["next"]["batch"]),
+    );
     for (batch, expected) in [(most, true), (next, false)] {
         let question = format!("estimate {job} --batch {batch} --gpu {card}");
         if let Some(estimate) = (batch > 0).then(|| answer(&question)).flatten() {
-            assert_eq!(agrees(&estimate, &question), expected, "{question}: {estimate}");
+            assert_eq!(
+                agrees(&estimate, &question),
+                expected,
+                "{question}: {estimate}"
+            );
         }
     }
     if let Some(table) = answer(&format!("table {job} --gpu {card}")) {
-        assert_eq!(table["rows"][0]["cells"][0]["max_batch"], most, "table {job} on {card}");
+        assert_eq!(
+            table["rows"][0]["cells"][0]["max_batch"], most,
+            "table {job} on {card}"
+        );
     }
 }
 
@@ -180,7 +226,10 @@ fn laws_hold_for_the_whole_zoo() {
         typed.map_or(default, |typed| typed.parse().unwrap())
     };
     let seed = number("FIT_CHECK_SEED", 20_261_129);
-    let models: Vec<_> = model_zoo::variants().into_iter().map(|variant| variant.name).collect();
+    let models: Vec<_> = model_zoo::variants()
+        .into_iter()
+        .map(|variant| variant.name)
+        .collect();
     let mut draw = Draw(seed);
     for job in 0..number("FIT_CHECK_LAWS", 200) {
         eprintln!("job {job} of seed {seed}");

@@ -29,7 +29,10 @@ fn a_fit_does_not_depend_on_the_thread() {
     let less = dcgan(&format!("{}MiB", required - 1));
     assert_eq!(less["fits"], false);
     let reason = less["reason"].as_str().unwrap();
-    assert!(reason.ends_with("where the device's thread is behind the program"), "{reason}");
+    assert!(
+        reason.ends_with("where the device's thread is behind the program"),
+        "{reason}"
+    );
 }
 
 /// The largest batch is one that `estimate` calls fitting.

@@ -233,8 +233,15 @@ fn the_largest_batch_has_room_without_overwriting() {
         let found = largest_batch(&step, &proposer, &device).unwrap();
         // A sample has 1 MiB of each tensor.
         let most = 1024 / tensors;
-        assert!(found.batch > most - 20 && found.batch <= most, "{}", found.batch);
-        assert_eq!(found.next.refused.run.in_place == InPlace::Never, tensors == 5);
+        assert!(
+            found.batch > most - 20 && found.batch <= most,
+            "{}",
+            found.batch
+        );
+        assert_eq!(
+            found.next.refused.run.in_place == InPlace::Never,
+            tensors == 5
+        );
     }
 }
 

@@ -255,7 +255,9 @@ impl Recording {
 
     /// Whether a program does the same in both recordings, with buffers of the same sizes.
     pub fn makes_calls_of(&self, other: &Self) -> bool {
-        self.events == other.events && self.buffers == other.buffers && self.operands == other.operands
+        self.events == other.events
+            && self.buffers == other.buffers
+            && self.operands == other.operands
     }
 
     /// The phase with which a step begins: [`Phase::Data`], or [`Phase::Forward`] if the program never reports the end

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::scaling::Scaling;
 use super::gallop::gallop;
+use super::scaling::Scaling;
 use crate::card::{DeviceSpec, QueueLag};
 use crate::job::Program;
 use crate::parallel::{parallel_find_map, parallel_map};

@@ -41,8 +41,9 @@ impl<'a, P: Program> Proposer<'a, P> {
         let scaling = learned.scaling.clone();
         Self {
             neighbors_differ: scaling.is_none().into(),
-            predictor: scaling
-                .map(|scaling| Predictor::new(program, scaling, Required::Tuned.on(device).without_limit())),
+            predictor: scaling.map(|scaling| {
+                Predictor::new(program, scaling, Required::Tuned.on(device).without_limit())
+            }),
             line: learned.line,
         }
     }

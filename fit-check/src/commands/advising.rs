@@ -48,7 +48,10 @@ pub(super) fn changes<M: Model + Sync>(
     let shown = |change: &Change| {
         let fits = if change.fits { "fits" } else { "does not fit" };
         let needs = change.required_bytes;
-        progress.line(&format!("{}: {fits}, needs {needs} ({})", change.what, change.flags));
+        progress.line(&format!(
+            "{}: {fits}, needs {needs} ({})",
+            change.what, change.flags
+        ));
     };
     let complete = advise(request, card, layers, goal, &known, shown);
     interrupt::disarm();

@@ -9,19 +9,22 @@ use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
-use crate::job_info::GpuName;
+use crate::job_info::{GpuName, JobInfo};
 use crate::lower_bound::{LowerBound, need_network};
 use crate::model_source::{AnyModel, Checkpoint};
+use crate::output::job_lines::recipe;
 use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, Range, Verdict};
-use crate::resolve::{Batch, ResolvedRequest};
+use crate::resolve::{Batch, ResolvedRequest, one_model};
+use crate::size_limit::{self, Work};
 use crate::step::training_job;
 use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    one_model("estimate", &raw.job.model, &raw.more)?;
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
     if let (AnyModel::Weights(_), Some(checkpoint)) = (&request.model, &request.origin.checkpoint) {
         return lower_bound(raw, &request, checkpoint);
@@ -69,6 +72,7 @@ impl Options {
         // Every option has a name here, so that a new one is not forgotten in the key.
         let cli::Estimate {
             job: _,
+            more: _,
             batch: _,
             tokens: _,
             details,
@@ -118,6 +122,13 @@ fn simulate<M: Model + Sync>(
     let unfused = layers_unfused(options, plots);
     let steps = 1 + request.cards.len() as u64 + u64::from(unfused) + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
+    // Changes that are simulated have a time of their own.
+    let work = if advises {
+        Work::Search
+    } else {
+        Work::Estimate
+    };
+    size_limit::watch(&job_name(request), work);
     let SimulatedReport {
         mut report,
         simulated,
@@ -137,7 +148,15 @@ fn simulate<M: Model + Sync>(
             render(&advised, options).write(&to)
         };
         let status = status(&report);
-        match advising::changes(request, card, &layers, Goal::Batch, &progress, status, write) {
+        match advising::changes(
+            request,
+            card,
+            &layers,
+            Goal::Batch,
+            &progress,
+            status,
+            write,
+        ) {
             Ok(advice) => report.advice = Some(advice),
             Err(error) => unadvised = Some(error),
         }
@@ -157,6 +176,12 @@ fn simulate<M: Model + Sync>(
         Some(error) => Err(error),
         None => Ok(answer),
     }
+}
+
+/// The job as errors name it.
+fn job_name<M: Model>(request: &ResolvedRequest<M>) -> String {
+    let asked = JobInfo::new(request, Some(request.job.batch));
+    format!("{} ({})", asked.model, recipe(&asked))
 }
 
 /// The exit status of an answer.

@@ -162,7 +162,7 @@ impl Verification {
                 &self.job,
                 self.runtime(),
                 Some(self.tuning),
-                batch
+                batch,
             )
         }
     }

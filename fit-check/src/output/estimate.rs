@@ -9,9 +9,7 @@ use strum::IntoEnumIterator;
 use super::advice;
 use super::cells::TableBuilder;
 use super::job_lines::{assumptions, headline, number_format, sample, verdict_lines};
-use super::terminal::{
-    FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines,
-};
+use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
 use crate::job_info::JobInfo;
 use crate::report::{EstimateReport, Peak, Verdict};
@@ -130,7 +128,10 @@ pub(crate) fn details(report: &EstimateReport) -> Vec<Figure> {
         figures.push(Figure::new(
             "phase",
             phase.peak_live_bytes,
-            format!("at most in use in the {} phase, {} at its end", phase.phase, phase.live_bytes),
+            format!(
+                "at most in use in the {} phase, {} at its end",
+                phase.phase, phase.live_bytes
+            ),
         ));
     }
     figures
@@ -150,7 +151,11 @@ pub(crate) fn figures(report: &EstimateReport) -> Vec<Figure> {
             peak.device_bytes,
             "the most that nvidia-smi shows of the process",
         ),
-        Figure::new("in use", peak.live_bytes, format!("at the peak, {}", moment(peak))),
+        Figure::new(
+            "in use",
+            peak.live_bytes,
+            format!("at the peak, {}", moment(peak)),
+        ),
     ];
     figures.extend(details(report));
     figures
@@ -222,7 +227,11 @@ impl EstimateReport {
     fn page(&self, details: bool, layers: bool) -> String {
         let mut page = format!("{}\n\n", wrapped(&headline(&self.asked), 0, 2));
         page += &self.needs();
-        let peak = format!("{} in use at the peak, {}:", self.peak.live_bytes, moment(&self.peak));
+        let peak = format!(
+            "{} in use at the peak, {}:",
+            self.peak.live_bytes,
+            moment(&self.peak)
+        );
         let _ = writeln!(page, "\n{}\n", wrapped(&peak, 2, 4));
         page += &other_kernels(self);
         page += &breakdown(&self.at_peak);
@@ -243,7 +252,11 @@ impl EstimateReport {
             let _ = writeln!(page, "{}\n", wrapped(&range, 2, 4));
         }
         let _ = writeln!(page, "{}", wrapped(&self.parameters(), 2, 4));
-        let _ = writeln!(page, "{}", styled(FAINT, assumptions(&self.asked).trim_end()));
+        let _ = writeln!(
+            page,
+            "{}",
+            styled(FAINT, assumptions(&self.asked).trim_end())
+        );
         if let Some(kernels) = &self.kernels {
             page.push('\n');
             page += &kernel_lines(kernels);
@@ -263,7 +276,10 @@ impl EstimateReport {
 
 /// The kernels that burn's tuner chose, a paragraph each.
 fn kernel_lines(kernels: &[Choice]) -> String {
-    let mut page = format!("  {}\n", styled(TITLE, "The kernels of the largest operations"));
+    let mut page = format!(
+        "  {}\n",
+        styled(TITLE, "The kernels of the largest operations")
+    );
     for choice in kernels {
         let operation = words(&choice.operation);
         let chosen = format!("{}: {}", styled(TITLE, words(&choice.chosen)), operation);
@@ -388,7 +404,9 @@ pub(crate) fn with_job<'a, T>(
     table
         .column("framework", |r| format!("burn {}", asked(r).burn.version))
         .column("model", |r| &asked(r).model)
-        .column("sample", |r| sample(asked(r)).collect::<Vec<_>>().join(", "))
+        .column("sample", |r| {
+            sample(asked(r)).collect::<Vec<_>>().join(", ")
+        })
         .column("precision", |r| number_format(asked(r).precision))
         .column("optimizer", |r| asked(r).optimizer.to_string())
         .column_as("batches a step", "accumulate", |r| asked(r).accumulate)
@@ -460,7 +478,10 @@ mod tests {
         let expected = "matmul autotune key, lhs shape 512x64, kind general, elem f32";
         assert_eq!(words(key), expected);
         assert_eq!(words("matmul_naive"), "matmul naive");
-        assert_eq!(words("Key { padding: [(0, 1), (2, 3)] }"), "key, padding 0x1x2x3");
+        assert_eq!(
+            words("Key { padding: [(0, 1), (2, 3)] }"),
+            "key, padding 0x1x2x3"
+        );
     }
 
     fn verdict(name: &str, fits: bool) -> Verdict {
@@ -488,10 +509,7 @@ mod tests {
         };
         let render = |verdicts: &[Verdict]| csv::render(&with_verdicts(job(), verdicts)).unwrap();
         assert_eq!(render(&[]), "model\nnet\n");
-        let verdicts = [
-            verdict("large", true),
-            verdict("small", false),
-        ];
+        let verdicts = [verdict("large", true), verdict("small", false)];
         let rows = "model,gpu,fits,headroom_bytes,reason\n\
             net,large,true,3,\n\
             net,small,false,-2,\"an allocation, in the forward phase\"\n";

@@ -24,7 +24,10 @@ pub(crate) fn recipe(asked: &JobInfo) -> String {
         parts.push(format!("batch {batch}{}", in_tokens(tokens)));
         if asked.accumulate > 1 {
             let samples = batch * asked.accumulate;
-            parts.push(format!("{} batches = {samples} samples a step", asked.accumulate));
+            parts.push(format!(
+                "{} batches = {samples} samples a step",
+                asked.accumulate
+            ));
         }
     } else if asked.accumulate > 1 {
         parts.push(format!("{} batches a step", asked.accumulate));
@@ -111,7 +114,11 @@ pub(crate) fn verdict_lines(verdict: &Verdict, shown: Option<Bytes>) -> String {
         true => format!("{} on {name}", styled(GOOD, "fits")),
         false => format!("{} on {name}", styled(BAD, "does not fit")),
     };
-    let needs = format!("needs {} of {}", verdict.required_bytes, verdict.available());
+    let needs = format!(
+        "needs {} of {}",
+        verdict.required_bytes,
+        verdict.available()
+    );
     let difference = Bytes(verdict.headroom_bytes.unsigned_abs());
     let needs = match verdict.headroom_bytes {
         0.. => format!("{needs}, {difference} to spare"),
@@ -177,8 +184,14 @@ mod tests {
         assert!(fits.ends_with(&end), "{fits}");
         let short = lines(false, -gib);
         let end = ", 1.00 GiB short\nan allocation is too large";
-        assert!(short.starts_with("does not fit on L4\nneeds ") && short.ends_with(end), "{short}");
+        assert!(
+            short.starts_with("does not fit on L4\nneeds ") && short.ends_with(end),
+            "{short}"
+        );
         let too_large = lines(false, gib);
-        assert!(too_large.contains("1.00 GiB to spare\nan allocation"), "{too_large}");
+        assert!(
+            too_large.contains("1.00 GiB to spare\nan allocation"),
+            "{too_large}"
+        );
     }
 }

@@ -118,7 +118,11 @@ pub fn wrapped_lines(text: &str, indent: usize) -> String {
     let mut page = String::new();
     for line in text.lines() {
         let own = line.len() - line.trim_start().len();
-        let _ = writeln!(page, "{}", wrapped(line.trim(), indent + own, indent + own + 2));
+        let _ = writeln!(
+            page,
+            "{}",
+            wrapped(line.trim(), indent + own, indent + own + 2)
+        );
     }
     page
 }
@@ -149,11 +153,7 @@ fn columns_within(table: &Table, width: usize) -> String {
 }
 
 /// Divides `rest` into as many columns as have room beside `names`.
-fn blocks<'a>(
-    names: &[TextColumn],
-    rest: &'a [TextColumn],
-    width: usize,
-) -> Vec<&'a [TextColumn]> {
+fn blocks<'a>(names: &[TextColumn], rest: &'a [TextColumn], width: usize) -> Vec<&'a [TextColumn]> {
     let least = |column: &TextColumn| column.least + GAP;
     let room = width.saturating_sub(names.iter().map(least).sum());
     let mut blocks = Vec::new();
@@ -226,7 +226,9 @@ fn widths(columns: &[&TextColumn], width: usize) -> Vec<usize> {
     loop {
         let used = widths.iter().sum::<usize>() + GAP * columns.len();
         let shrinks = |index: &usize| widths[*index] > columns[*index].least;
-        let widest = (0..columns.len()).filter(shrinks).max_by_key(|index| widths[*index]);
+        let widest = (0..columns.len())
+            .filter(shrinks)
+            .max_by_key(|index| widths[*index]);
         match widest.filter(|_| used > width) {
             Some(widest) => widths[widest] -= 1,
             None => return widths,
@@ -309,7 +311,10 @@ mod tests {
         let table = table.build();
         for width in [40, 60, 80, 100] {
             let page = plain(&columns_within(&table, width));
-            assert!(page.lines().all(|line| line.len() <= width), "{width}:\n{page}");
+            assert!(
+                page.lines().all(|line| line.len() <= width),
+                "{width}:\n{page}"
+            );
             for word in ["several", "1,000,001", "H100 SXM 80GB"] {
                 assert!(page.contains(word), "{word} in {width}:\n{page}");
             }

@@ -228,12 +228,7 @@ impl Entry {
     }
 
     /// The row with these `cells`.
-    pub(super) fn row(
-        &self,
-        runtime: Runtime,
-        only: Option<Tuning>,
-        cells: Vec<BatchCell>,
-    ) -> Row {
+    pub(super) fn row(&self, runtime: Runtime, only: Option<Tuning>, cells: Vec<BatchCell>) -> Row {
         Row {
             asked: JobInfo {
                 weights: self.weights.clone(),
@@ -284,7 +279,10 @@ mod tests {
 
     #[test]
     fn precisions_are_a_list_or_repeated() {
-        for typed in ["--precision fp32,mixed", "--precision fp32 --precision mixed"] {
+        for typed in [
+            "--precision fp32,mixed",
+            "--precision fp32 --precision mixed",
+        ] {
             let plan = Plan::typed(&format!("fit-check table resnet-20 {typed}")).unwrap();
             let precisions = plan.entries.iter().map(|entry| entry.job.precision);
             let precisions: Vec<_> = precisions.collect();

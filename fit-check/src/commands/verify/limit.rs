@@ -5,8 +5,8 @@
 //! GPU another process holds the rest of the memory.
 
 use estimator::{
-    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, RunKind, TrainingJob, Tuning,
-    largest_batch, may_fit, may_run_out,
+    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, RunKind, TrainingJob,
+    Tuning, largest_batch, may_fit, may_run_out,
 };
 
 use super::Verification;
