@@ -189,7 +189,7 @@ mod tests {
     use crate::Runtime;
     use crate::record::Recording;
     use crate::run_kind::RunKind;
-    use crate::simulated::TrialSizes;
+    use crate::simulated::{Simulated, TrialSizes};
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
     /// tries a buffer that is too large for all of them.

@@ -70,12 +70,22 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
     text.or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
+/// What is said of an allocation that is too large for one.
+fn too_large(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Full => String::new(),
+        Refusal::TooLarge { largest } => {
+            format!(": it is too large for one, of which the runtime allows {largest} on this card")
+        }
+    }
+}
+
 /// The allocation that a card refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "an allocation of {bytes} in the {phase} phase{} does not fit{run}{}",
     layer.as_ref().map(|layer| format!(", layer {layer},")).unwrap_or_default(),
-    if let Refusal::TooLarge { .. } = refusal { ", it is too large for one" } else { "" }
+    too_large(refusal)
 )]
 pub struct OutOfMemory {
     /// The size of the allocation.

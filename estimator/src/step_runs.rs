@@ -65,6 +65,13 @@ impl<'a, P: Program> StepRuns<'a, P> {
     /// The step itself failed.
     pub fn of(program: &'a P, batch: u64, device: &DeviceSpec) -> Result<Self, Error> {
         let shown = Required::runs(program.only())[0];
+        if shown == Required::First && device.available().is_some() {
+            // With room for fewer kernels to try, the first run is another.
+            let run = program.simulate(batch, shown.on(device))?;
+            if run.outcome().is_ok() {
+                return Ok(Self::with(program, batch, device, run));
+            }
+        }
         let mut run = program.simulate_unlimited(batch, &shown.on(device))?;
         // The run stands for one on the device.
         run.trials.limit = device.largest_trial();
@@ -101,7 +108,13 @@ impl<'a, P: Program> StepRuns<'a, P> {
 
     /// Whether these runs stand for those on `device` too: burn offers the same kernels there, and its tuner chooses the same.
     pub fn hold_for(&self, device: &DeviceSpec) -> bool {
-        self.shown.chooses_as_on(device)
+        let same_memory = self.device.available() == device.available();
+        self.shown.chooses_as_on(device) && (same_memory || !self.is_only_first())
+    }
+
+    /// Whether only the first run is asked about.
+    fn is_only_first(&self) -> bool {
+        Required::runs(self.program.only()) == [Required::First]
     }
 
     /// Shares what is known of `other` if the shown runs of both make the same calls.
@@ -142,7 +155,9 @@ impl<'a, P: Program> StepRuns<'a, P> {
                 false => None,
             };
             let first = first.as_deref().map(Simulated::whole_recording);
-            Ok(self.least_memory(Bytes::ZERO, None, first))
+            let required = self.least_memory(Bytes::ZERO, None, first);
+            // That of a run that completed.
+            Ok(required.min(self.shown.spec.available().unwrap_or(required)))
         };
         self.others.required.get_or_init(required).clone()
     }
@@ -160,6 +175,9 @@ impl<'a, P: Program> StepRuns<'a, P> {
             };
             return Ok(Verdict::new(refused, self.required()?, None));
         };
+        if self.is_only_first() {
+            return self.verdict_on_first(device, available);
+        }
         let mut refused = None;
         let mut not_overwriting = None;
         if !self.has_room(device, self.required_for_shown(), CLOSE) {
@@ -198,6 +216,31 @@ impl<'a, P: Program> StepRuns<'a, P> {
                 self.least_memory(available, not_overwriting, first)
             }
             // No memory is enough for a buffer that is too large.
+            Some(_) => required,
+        };
+        Ok(Verdict::new(refused, required, Some(available)))
+    }
+
+    /// The verdict on a device with so much `available`, if only the first run is asked about.
+    fn verdict_on_first(&self, device: &DeviceSpec, available: Bytes) -> Result<Verdict, Error> {
+        let device = Required::First.on(device);
+        let run = match self.shown.spec == device {
+            true => self.shown.clone(),
+            false => self.program.simulate(self.batch, device)?,
+        };
+        let refused = match run.outcome() {
+            Ok(()) => refused_with_lag(&run, Required::First.lags()),
+            Err(refused) => Some(refused),
+        };
+        let recording = [run.whole_recording()];
+        let short = below(most_needed(recording[0]));
+        let least = |short| least_memory(&self.shown.spec, &recording, short, self.shown.reserved);
+        let required = least(short);
+        let required = match &refused {
+            None => required.min(available),
+            Some(refused) if refused.refusal == Refusal::Full && required <= available => {
+                least(available)
+            }
             Some(_) => required,
         };
         Ok(Verdict::new(refused, required, Some(available)))

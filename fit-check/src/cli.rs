@@ -111,6 +111,9 @@ pub struct Estimate {
     /// The job.
     #[command(flatten)]
     pub job: Job,
+    /// Models beside the first, of which the command says that it takes one.
+    #[arg(hide = true, value_name = "MODEL")]
+    pub more: Vec<String>,
     /// Samples in a batch [default: the batch of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
@@ -165,6 +168,9 @@ pub struct MaxBatch {
     /// The job.
     #[command(flatten)]
     pub job: Job,
+    /// Models beside the first, of which the command says that it takes one.
+    #[arg(hide = true, value_name = "MODEL")]
+    pub more: Vec<String>,
     /// Simulate changes that would let more samples fit: always, never, auto (if not even one sample fits,
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]

@@ -30,6 +30,7 @@ pub mod report;
 pub mod resolve;
 mod sandbox;
 pub mod schema;
+mod size_limit;
 mod step;
 pub mod table;
 mod terminal_state;

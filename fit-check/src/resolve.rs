@@ -210,6 +210,23 @@ fn lora(raw: &cli::Options) -> Result<Option<LoraRequest>, UserError> {
     }))
 }
 
+/// Refuses `more` models beside the first, for a `command` that takes one.
+///
+/// # Errors
+///
+/// There are more; the hint names the command that takes several.
+pub fn one_model(command: &str, model: &str, more: &[String]) -> Result<(), UserError> {
+    if more.is_empty() {
+        return Ok(());
+    }
+    let models = [&[model.to_string()], more].concat().join(" ");
+    Err(
+        UserError::new(format!("{command} takes one model")).hint(format!(
+            "`fit-check table {models}` has the largest batch of each, on several cards"
+        )),
+    )
+}
+
 /// The simulated runtime.
 ///
 /// # Errors

