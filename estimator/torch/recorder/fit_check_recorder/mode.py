@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import data_dependent, kernels, transfers, values
+from . import counts, data_dependent, kernels, transfers, values
 from .card import check_index
 from .joins import Joins
 from .recording import Recording
@@ -26,6 +26,7 @@ from .roles import tensors_in
 from .storages import TEMPORARY, WORKSPACE
 
 aten = torch.ops.aten
+_DEVICE = torch.ops.prim.device.default
 
 
 @dataclass
@@ -100,6 +101,8 @@ class CardMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator."""
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # asked for at every turn
         kwargs = kwargs or {}
         if not self._thread.ready:
             # Tensors from lists are made on the processor and then moved. The flag is one of each thread.
@@ -166,6 +169,7 @@ class CardMode(TorchDispatchMode):
             result = data_dependent.run(self, func, fake_args, fake_kwargs, known)
         self.note(func, operator, fake_args, fake_kwargs, result)
         values.keep(func, operator, args, result, known)
+        counts.follow(operator.name, fake_args, result)
         return result
 
     def note(
@@ -198,6 +202,8 @@ class CardMode(TorchDispatchMode):
                 for tensor in tensors_in(result):
                     if tensor.device.type == "cuda":
                         storages.see(tensor, operator.name)
+        if operator.name in ("aten::resize_", "aten::resize_as_"):
+            storages.resized(args[0].untyped_storage(), operator.name)
         if operator.gemm:
             self.gemm.use(operator.name, args)
         if inside:

@@ -76,3 +76,16 @@ def test_each_rank_of_torchrun_writes_a_stream(tmp_path):
         capture_output=True,
     )  # fmt: skip
     assert len(list(tmp_path.glob("lines.jsonl*"))) == 2
+
+
+def test_resized_storage_is_freed_and_made_anew(record):
+    run = record(
+        """
+        import torch
+        x = torch.zeros(1000, device="cuda"); storage = x.untyped_storage()
+        storage.resize_(0); print(torch.cuda.memory_allocated())
+        storage.resize_(4000); print(torch.cuda.memory_allocated())
+        x.resize_(2000); print(torch.cuda.memory_allocated())
+        """
+    )
+    assert run.output.split() == ["0", "4096", "8192"]
