@@ -27,11 +27,11 @@ def buckets(run):
 
 
 def test_buckets_are_of_one_and_of_twenty_five_mib(record):
-    """Ten weights of 4 MiB: the first is full at once, then seven reach 25 MiB, and two are left."""
+    """Ten weights of 4 MiB: one bucket at first (`_ddp_init_helper`: they will be made anew), and then the first
+    is full at once, seven reach 25 MiB, and two are left."""
     run = record(SCRIPT, 0, devices=2, environment=ENVIRONMENT)
     assert run.bye["reason"] == "steps", run.errors
-    # First in the order of the weights, from the last bucket; then anew in the order of gradients.
-    assert buckets(run) == [8, 28, 4, 4, 28, 8]
+    assert buckets(run) == [40, 4, 28, 8]
     assert run.of("hello")[0][1]["rank"] == 1
 
 
