@@ -26,6 +26,8 @@ from .roles import tensors_in
 from .storages import TEMPORARY, WORKSPACE
 
 aten = torch.ops.aten
+#: Whose kernels allocate nothing beyond what a rule says. Of others only the outputs are known.
+_KNOWN_NAMESPACES = {"aten", "prims", "prim", "torchvision", "bitsandbytes", "c10d", "_c10d_functional", "fsdp"}
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -90,6 +92,8 @@ class CardMode(TorchDispatchMode):
             operator.special = transfers.fill
         if is_aten and name.startswith("_foreach_") and name.endswith("_"):
             operator.special = transfers.write_list
+        if func.namespace not in _KNOWN_NAMESPACES:
+            self.recording.approximate_here("unknown operator", schema.name)
         self._operators[func] = operator
         return operator
 
@@ -214,6 +218,8 @@ class CardMode(TorchDispatchMode):
                 storages.see(inside.last, operator.name)
             for size in inside.stays:
                 storages.take(size, operator.name, WORKSPACE, device)
+            if inside.unknown:
+                self.recording.approximate("kernel not modelled", inside.unknown)
             if inside.bound:
                 self.recording.approximate("kernel by rule", operator.name, max(inside.after))
         for block in held:
