@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor
 
-from . import values
+from . import counts, values
 from .roles import tensors_in
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _bound(mode: CardMode, name: str, args: tuple[Any, ...]) -> Any:
         return mode.empty(meta.shape, meta.stride(), dtype, device)
 
     if name == "aten::nonzero":
-        return empty(count, source.dim())
+        return empty(counts.most_true(source), source.dim())
     if name == "aten::masked_select":
         return empty(count, dtype=source.dtype)
     if name == "aten::index":
@@ -94,6 +94,6 @@ def _masked(mode: CardMode, source: torch.Tensor, indices: Any, empty: Any) -> F
     if mask.dtype not in (torch.bool, torch.uint8):
         return None
     value = values.of(mask)
-    count = mask.numel() if value is None else int(value.sum())
+    count = counts.most_true(mask) if value is None else int(value.sum())
     before, after = source.shape[:at], source.shape[at + mask.dim() :]
     return empty(*before, count, *after, dtype=source.dtype)

@@ -51,6 +51,7 @@ def install(imports: AfterImport) -> None:
     card.install(recording)
     torch._C._ensureCUDADeviceGuardSet()
     mode = CardMode(recording)
+    recording.storages.follow_resizes()
     foreach.install()
     plain_tensors.install(recording)
     sdpa.install(options.card)

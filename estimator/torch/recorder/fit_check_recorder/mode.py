@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import data_dependent, kernels, transfers, values
+from . import counts, data_dependent, kernels, transfers, values
 from .card import check_index
 from .joins import Joins
 from .recording import Recording
@@ -26,6 +26,9 @@ from .roles import tensors_in
 from .storages import TEMPORARY, WORKSPACE
 
 aten = torch.ops.aten
+#: Whose kernels allocate nothing beyond what a rule says. Of others only the outputs are known.
+_KNOWN_NAMESPACES = {"aten", "prims", "prim", "torchvision", "bitsandbytes", "c10d", "_c10d_functional", "fsdp"}
+_DEVICE = torch.ops.prim.device.default
 
 
 @dataclass
@@ -89,6 +92,8 @@ class CardMode(TorchDispatchMode):
             operator.special = transfers.fill
         if is_aten and name.startswith("_foreach_") and name.endswith("_"):
             operator.special = transfers.write_list
+        if func.namespace not in _KNOWN_NAMESPACES:
+            self.recording.approximate_here("unknown operator", schema.name)
         self._operators[func] = operator
         return operator
 
@@ -100,6 +105,8 @@ class CardMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator."""
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # asked for at every turn
         kwargs = kwargs or {}
         if not self._thread.ready:
             # Tensors from lists are made on the processor and then moved. The flag is one of each thread.
@@ -166,6 +173,7 @@ class CardMode(TorchDispatchMode):
             result = data_dependent.run(self, func, fake_args, fake_kwargs, known)
         self.note(func, operator, fake_args, fake_kwargs, result)
         values.keep(func, operator, args, result, known)
+        counts.follow(operator.name, fake_args, result)
         return result
 
     def note(
@@ -198,6 +206,8 @@ class CardMode(TorchDispatchMode):
                 for tensor in tensors_in(result):
                     if tensor.device.type == "cuda":
                         storages.see(tensor, operator.name)
+        if operator.name in ("aten::resize_", "aten::resize_as_"):
+            storages.resized(args[0].untyped_storage(), operator.name)
         if operator.gemm:
             self.gemm.use(operator.name, args)
         if inside:
@@ -208,6 +218,8 @@ class CardMode(TorchDispatchMode):
                 storages.see(inside.last, operator.name)
             for size in inside.stays:
                 storages.take(size, operator.name, WORKSPACE, device)
+            if inside.unknown:
+                self.recording.approximate("kernel not modelled", inside.unknown)
             if inside.bound:
                 self.recording.approximate("kernel by rule", operator.name, max(inside.after))
         for block in held:

@@ -63,17 +63,26 @@ class Storages:
         death.address = storage._cdata
         self._blocks[death.address] = death
 
-    def resized(self, storage: torch.UntypedStorage, before: int, operator: str) -> None:
-        """Note that a storage has another size: its block dies and another one is born."""
+    def resized(self, storage: torch.UntypedStorage, operator: str) -> None:
+        """Note that a storage may have another size: its block dies and another one is born."""
         death = self._blocks.get(storage._cdata)
-        if death is None or storage.nbytes() == before:
+        if death is None:
             return
-        self._free(death.block)
-        death.block = self._birth(storage.nbytes(), operator, TENSOR, self._device_of(death.block))
+        size, device = self._sizes.get(death.block, (0, 0))
+        if storage.nbytes() != size:
+            self._free(death.block)
+            death.block = self._birth(storage.nbytes(), operator, TENSOR, device)
 
-    def _device_of(self, block: int) -> int:
-        entry = self._sizes.get(block)
-        return 0 if entry is None else entry[1]
+    def follow_resizes(self) -> None:
+        """Follow `storage.resize_(n)`, with which sharded parameters are freed and gathered."""
+        original = torch.UntypedStorage.resize_
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            result = original(storage, size)
+            self.resized(storage, "storage.resize_")
+            return result
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
 
     def take(self, size: int, operator: str, kind: int, device: int = 0) -> int:
         """A kernel allocates; the caller frees it with `give`, unless it is a workspace that stays."""

@@ -92,7 +92,7 @@ def compute(
         real_kwargs = {**real_kwargs, "pin_memory": False}
     try:
         return func(*real_args, **real_kwargs), inputs
-    except (RuntimeError, NotImplementedError, TypeError, IndexError):
+    except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError, AssertionError):
         return None
 
 

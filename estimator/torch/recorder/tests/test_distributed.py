@@ -27,11 +27,11 @@ def buckets(run):
 
 
 def test_buckets_are_of_one_and_of_twenty_five_mib(record):
-    """Ten weights of 4 MiB: the first is full at once, then seven reach 25 MiB, and two are left."""
+    """Ten weights of 4 MiB: one bucket at first (`_ddp_init_helper`: they will be made anew), and then the first
+    is full at once, seven reach 25 MiB, and two are left."""
     run = record(SCRIPT, 0, devices=2, environment=ENVIRONMENT)
     assert run.bye["reason"] == "steps", run.errors
-    # First in the order of the weights, from the last bucket; then anew in the order of gradients.
-    assert buckets(run) == [8, 28, 4, 4, 28, 8]
+    assert buckets(run) == [40, 4, 28, 8]
     assert run.of("hello")[0][1]["rank"] == 1
 
 
@@ -76,3 +76,16 @@ def test_each_rank_of_torchrun_writes_a_stream(tmp_path):
         capture_output=True,
     )  # fmt: skip
     assert len(list(tmp_path.glob("lines.jsonl*"))) == 2
+
+
+def test_resized_storage_is_freed_and_made_anew(record):
+    run = record(
+        """
+        import torch
+        x = torch.zeros(1000, device="cuda"); storage = x.untyped_storage()
+        storage.resize_(0); print(torch.cuda.memory_allocated())
+        storage.resize_(4000); print(torch.cuda.memory_allocated())
+        x.resize_(2000); print(torch.cuda.memory_allocated())
+        """
+    )
+    assert run.output.split() == ["0", "4096", "8192"]

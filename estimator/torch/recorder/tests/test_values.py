@@ -55,3 +55,19 @@ def test_moved_parameters_stay_the_optimizers(record):
         """
     )
     assert run.output == "['cuda', 'cuda']\n"
+
+
+def test_marked_elements_bound_what_is_found(record):
+    run = record(
+        """
+        import torch
+        scores = torch.randn(1000, device="cuda")
+        mask = torch.zeros_like(scores, dtype=torch.uint8)
+        mask[torch.randperm(1000, device="cuda")[:128]] = 1
+        other = torch.zeros_like(mask)
+        other[torch.randperm(1000, device="cuda")[:384]] = 1
+        print(torch.where(mask)[0].numel(), torch.where(mask | other)[0].numel())
+        print(torch.where(torch.cat([mask, mask]))[0].numel())
+        """
+    )
+    assert run.output.split() == ["128", "512", "256"]

@@ -31,6 +31,8 @@ class Inside:
     order: Sequence[int] | None = None
     #: Whether the sizes are at most so large, and not exact.
     bound: bool = False
+    #: What else the kernel takes, which nobody knows without its library.
+    unknown: str | None = None
 
 
 Rule = Callable[[Card, tuple[Any, ...], dict[str, Any], Any], Inside | None]

@@ -11,6 +11,8 @@ from ..settings import Card
 from .inside import Inside, Rule, size_of
 from .reductions import bias_gradient
 
+_WORKSPACE = "cuDNN's workspace of convolutions"
+
 
 def _dropout(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
     """Follow `dropout_cuda` in native/cuda/Dropout.cu, which makes the mask first."""
@@ -39,14 +41,14 @@ def _copies(tensors: Sequence[torch.Tensor], layout: torch.memory_format) -> lis
 def _convolution(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `cudnn_convolution` in native/cudnn/ConvShared.cpp."""
     copies = _copies(args[:2], _format(args[0], args[1]))
-    return Inside(before=copies) if copies else None
+    return Inside(before=copies, unknown=_WORKSPACE)
 
 
 def _convolution_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `convolution_backward` in native/Convolution.cpp: the gradient of the bias is a sum."""
     grad, source, weight = args[:3]
     copies = _copies((grad, source, weight), _format(source, weight))
-    return Inside(before=copies, after=bias_gradient(card, grad) if args[10][2] else ())
+    return Inside(before=copies, after=bias_gradient(card, grad) if args[10][2] else (), unknown=_WORKSPACE)
 
 
 RULES: dict[str, Rule] = {
