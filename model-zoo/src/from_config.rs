@@ -221,11 +221,12 @@ impl ConfigModel {
         let fields = Fields::parse(config)?;
         other_library(&fields)?;
         let text = text_part(&fields)?;
-        let fields = text.as_ref().unwrap_or(&fields);
+        let whole = &fields;
+        let fields = text.as_ref().unwrap_or(whole);
         Ok(Self {
             name: name.into(),
             kind: Kind::read(fields)?,
-            dtype: fields.dtype(),
+            dtype: fields.dtype().or_else(|| whole.dtype()),
             is_part: text.is_some(),
         })
     }
@@ -403,6 +404,24 @@ mod tests {
             assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
             assert!(refused.to_string().contains(class), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_a_job_does_not_follow_is_noted() {
+        let notes = |config: &str| {
+            let own = ConfigModel::read("own", config).unwrap();
+            let job = crate::Request::default().resolve(&own).unwrap();
+            own.notes(&job).join("; ")
+        };
+        let llama_3 = r#"{"model_type": "llama", "max_position_embeddings": 131072}"#;
+        assert!(notes(llama_3).starts_with("2048 of its 131072 positions"));
+        assert_eq!(notes(r#"{"model_type": "llama"}"#), "");
+        let both = r#"{"model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": {}}"#;
+        let both = notes(both);
+        assert!(
+            both.contains("the text part alone") && both.contains("--precision bf16"),
+            "{both}"
+        );
     }
 
     proptest! {

@@ -7,6 +7,23 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::module::linear;
 use burn::tensor::{Device, Tensor};
 
+use super::tokens::check_at_most;
+use crate::{Error, InputSize, Job};
+
+/// The longest sequence of a recurrent network. burn makes each token a step of its own: to simulate
+/// a step of the AWD-LSTM with 100 tokens takes 12 s of a processor, and more tokens take more.
+const MAX_STEPS: usize = 500;
+
+/// Checks that the sequences of `job` are short enough for a recurrent network.
+///
+/// # Errors
+///
+/// [`Error::Size`] if they are not.
+pub(crate) fn check_steps(job: &Job) -> Result<(), Error> {
+    let why = "since burn makes each token a step of its own";
+    check_at_most(InputSize::Seq, job.seq(), MAX_STEPS, why)
+}
+
 /// The configuration of an [`Lstm`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LstmConfig {

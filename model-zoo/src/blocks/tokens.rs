@@ -27,12 +27,26 @@ pub(crate) fn tied_scores(hidden: Tensor<2>, embedding: &Embedding) -> Tensor<2>
 ///
 /// [`Error::Size`] about `size` if it has more.
 pub(crate) fn check_positions(size: InputSize, got: usize, limit: usize) -> Result<(), Error> {
+    check_at_most(size, got, limit, "the positions that this network has")
+}
+
+/// Checks that a sequence of `got` tokens has at most `limit`; `why` says what the limit is.
+///
+/// # Errors
+///
+/// [`Error::Size`] about `size` if it has more.
+pub(crate) fn check_at_most(
+    size: InputSize,
+    got: usize,
+    limit: usize,
+    why: &str,
+) -> Result<(), Error> {
     if got <= limit {
         return Ok(());
     }
     Err(Error::Size {
         what: size.into(),
-        must: format!("at most {limit}, the positions that this network has"),
+        must: format!("at most {limit}, {why}"),
         got: got.to_string(),
     })
 }

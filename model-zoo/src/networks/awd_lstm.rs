@@ -11,9 +11,9 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use super::Network;
 use crate::blocks::cross_entropy;
 use crate::blocks::locked_dropout::locked_dropout;
-use crate::blocks::lstm::{Lstm, LstmConfig, detached};
+use crate::blocks::lstm::{Lstm, LstmConfig, check_steps, detached};
 use crate::blocks::tokens::tied_scores;
-use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// The configuration of an [`AwdLstm`].
 #[derive(Clone, Debug)]
@@ -337,6 +337,10 @@ impl Network for AwdLstm {
         variants
     }
 
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        check_steps(job)
+    }
+
     fn train<O: Observer>(
         variant: &Variant,
         job: &Job,
@@ -368,5 +372,12 @@ mod tests {
         assert_eq!(output.scores.dims(), [15, 30]);
         let widths: Vec<_> = output.states.iter().map(|s| s.hidden.dims()).collect();
         assert_eq!(widths, [[3, 12], [3, 12], [3, 8]]);
+    }
+
+    #[test]
+    fn a_sequence_that_takes_minutes_to_unroll_is_refused() {
+        for name in ["awd-lstm-ptb", "elmo-bilm", "infersent", "bilstm-cnn-crf"] {
+            test_support::longest(name, 500);
+        }
     }
 }

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
 use crate::blocks::cross_entropy;
-use crate::blocks::lstm::{advance, detached};
+use crate::blocks::lstm::{advance, check_steps, detached};
 use crate::{Counts, Error, Input, InputSize, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// The configuration of an [`Elmo`].
@@ -347,6 +347,7 @@ impl Network for Elmo {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        check_steps(job)?;
         if job.vocab() > 1 {
             return Ok(());
         }

@@ -7,8 +7,8 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 
 use super::Network;
 use crate::blocks::cross_entropy;
-use crate::blocks::lstm::{BiLstm, LstmConfig};
-use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
+use crate::blocks::lstm::{BiLstm, LstmConfig, check_steps};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Width of the GloVe vectors. The network does not contain their table: a batch holds vectors.
 const GLOVE: usize = 300;
@@ -139,6 +139,10 @@ impl Network for InferSent {
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        check_steps(job)
     }
 
     fn train<O: Observer>(

@@ -9,8 +9,8 @@ use burn::nn::{
 use burn::tensor::{Device, Int, Tensor};
 
 use super::Network;
-use crate::blocks::lstm::{BiLstm, LstmConfig};
-use crate::{Counts, Input, Job, Observer, OptimizerKind, Variant, supervised};
+use crate::blocks::lstm::{BiLstm, LstmConfig, check_steps};
+use crate::{Counts, Error, Input, Job, Observer, OptimizerKind, Variant, supervised};
 
 /// Characters of each word: `MAX_CHAR_LENGTH` of the reference.
 const WORD_LENGTH: usize = 45;
@@ -191,6 +191,10 @@ impl Network for Tagger {
                 "gradient clipping is left out: it needs no memory that outlives an operation",
             ],
         }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        check_steps(job)
     }
 
     fn train<O: Observer>(
