@@ -69,12 +69,8 @@ fn cargo_build(project: &Project, request: &ProgramRequest) -> anyhow::Result<Co
         .arg("--target-dir")
         .arg(&project.target_folder)
         .stdout(Stdio::piped());
-    let switches = [
-        (request.build.release, "--release"),
-        (request.quiet, "--quiet"),
-    ];
-    for (_, switch) in switches.iter().filter(|(on, _)| *on) {
-        command.arg(switch);
+    if request.build.release {
+        command.arg("--release");
     }
     Ok(command)
 }
@@ -126,6 +122,7 @@ fn cargo_for(
     let switches = [
         (options.no_default_features, "--no-default-features"),
         (options.offline, "--offline"),
+        (request.quiet, "--quiet"),
     ];
     for (_, switch) in switches.iter().filter(|(on, _)| *on) {
         command.arg(switch);

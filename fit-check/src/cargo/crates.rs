@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use cargo_lock::Version;
@@ -26,21 +26,17 @@ pub struct Crate {
 /// Cargo cannot find versions for all of them, or a feature that is asked for, or the user interrupted it.
 pub fn crates(mut tree: Command) -> anyhow::Result<BTreeSet<Crate>> {
     tree.args(["--prefix", "none", "--format", "{p}"]);
-    let output = tree.output().context("cargo cannot be started")?;
+    // What it waits for, and its errors, go to the user.
+    let output = tree
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be started")?;
     if interrupt::requested() {
         return Err(UserError::new("interrupted").into());
     }
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        // Before its error cargo says what it does.
-        let said = said
-            .split_once("error: ")
-            .map_or(&*said, |(_, error)| error)
-            .trim();
-        return Err(UserError::new(said)
-            .hint(
-                "this is what cargo says of the program with burn's feature `rocm` beside its own",
-            )
+        return Err(UserError::new("cargo cannot find all crates of the program")
+            .hint("what cargo said is above; the program gets burn's feature `rocm` beside its own")
             .into());
     }
     let lines = String::from_utf8_lossy(&output.stdout);
