@@ -14,5 +14,5 @@ def test_a_missing_name_is_said():
 
 
 def test_an_old_version_is_refused():
-    with pytest.raises(names.UnsupportedTorchError, match=r"PyTorch 2\.8\.0 is too old.*2\.10"):
+    with pytest.raises(names.UnsupportedTorchError, match=r"PyTorch 2\.8\.0\+cu128 is too old.*2\.10"):
         names.check("2.8.0+cu128")
