@@ -125,7 +125,6 @@ impl Analysis {
                 .get(mark)
                 .map_or(Phase::Init, |mark| mark.phase),
             layer: active_op.layer,
-            kernel: active_op.kernel,
             run,
         }
     }

@@ -98,8 +98,6 @@ pub struct OutOfMemory {
     pub phase: Phase,
     /// The layer that needed it, if known.
     pub layer: Option<String>,
-    /// The kernel that was to write it, if known.
-    pub kernel: Option<String>,
     /// The run in which the card refused it.
     pub run: RunKind,
 }

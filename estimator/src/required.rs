@@ -27,7 +27,7 @@ pub(crate) fn least_memory(
     *binding = largest.unwrap_or_default().max(*binding);
     let card = |mib: u64| spec.clone().with_memory(Bytes::mib(mib), Bytes::ZERO);
     let short = short.0 / MIB;
-    let (guess, unproved) = guess(recordings, short + 1, &card, mib(reserved));
+    let (guess, unproved) = guess(recordings, short + 1, card, mib(reserved));
     let wanted = |recording: &&Recording, memory: u64| {
         let bytes = |buffer: BufferId| recording.buffer(buffer).bytes;
         replay(&card(memory), recording, bytes).wanted.map(mib)

@@ -120,6 +120,11 @@ pub fn end_after(time: Duration) {
     });
 }
 
+/// The exit status of a program that has no answer, if a signal asked it to end.
+pub fn status_without_answer() -> Option<u8> {
+    requested().then(|| status() as u8)
+}
+
 /// Whether a signal asked the program to end.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0

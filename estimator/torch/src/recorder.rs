@@ -64,10 +64,13 @@ pub struct Recorder {
     accepting: Option<JoinHandle<()>>,
 }
 
+/// A process's socket, and the thread that reads its recording.
+type Connection = (UnixStream, JoinHandle<Result<Recording, StreamError>>);
+
 #[derive(Debug, Default)]
 struct Connections {
     done: AtomicBool,
-    open: Mutex<Vec<(UnixStream, JoinHandle<Result<Recording, StreamError>>)>>,
+    open: Mutex<Vec<Connection>>,
 }
 
 impl Recorder {
@@ -184,10 +187,7 @@ impl Drop for Recorder {
 }
 
 impl Connections {
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, Vec<(UnixStream, JoinHandle<Result<Recording, StreamError>>)>>
-    {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

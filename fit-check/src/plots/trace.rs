@@ -36,8 +36,12 @@ pub fn render(plot: &Plot) -> String {
         slice["args"] = json!({ "kind": layer.kind });
         events.push(slice);
     }
+    // As in JSON, there are no workspaces where nothing is one.
+    let shown =
+        |category: &Category| *category != Category::Workspaces || plot.at_peak.workspaces.0 > 0;
     for sample in plot.history.downsample(0..plot.history.end, PARTS) {
-        let bytes = Category::iter().map(|c| (c.to_string(), json!(sample.in_use[c])));
+        let categories = Category::iter().filter(shown);
+        let bytes = categories.map(|c| (c.to_string(), json!(sample.in_use[c])));
         let args: serde_json::Map<String, Value> = bytes.collect();
         events.push(json!({
             "ph": "C", "pid": PROCESS, "name": "bytes in use", "ts": sample.position, "args": args,

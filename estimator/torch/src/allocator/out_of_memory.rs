@@ -36,9 +36,9 @@ impl Refusal {
 pub fn format_size(bytes: u64) -> String {
     let in_units = |unit: u64| bytes as f64 / unit as f64;
     match bytes {
-        ..=1024 => format!("{bytes} bytes"),
-        ..=1_048_576 => format!("{:.2} KiB", in_units(1 << 10)),
-        ..=1_073_741_824 => format!("{:.2} MiB", in_units(1 << 20)),
+        0..=1024 => format!("{bytes} bytes"),
+        1025..=1_048_576 => format!("{:.2} KiB", in_units(1 << 10)),
+        1_048_577..=1_073_741_824 => format!("{:.2} MiB", in_units(1 << 20)),
         _ => format!("{:.2} GiB", in_units(1 << 30)),
     }
 }

@@ -48,10 +48,12 @@ impl AllocatorConfig {
 
     /// The size of a new segment for a block of `size` bytes.
     pub(super) fn segment_size(&self, size: u64) -> u64 {
-        match size {
-            ..=SMALL_SIZE => SMALL_SEGMENT,
-            ..MIN_LARGE => self.large_segment_bytes,
-            _ => size.next_multiple_of(ROUND_LARGE),
+        if size <= SMALL_SIZE {
+            SMALL_SEGMENT
+        } else if size < MIN_LARGE {
+            self.large_segment_bytes
+        } else {
+            size.next_multiple_of(ROUND_LARGE)
         }
     }
 
