@@ -2,6 +2,7 @@
 //! the answer is recorded once more.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use estimator::Bytes;
 use schemars::JsonSchema;
@@ -275,9 +276,8 @@ impl Search {
         record: &mut impl Record,
     ) -> Result<(), UserError> {
         for batch in [batch, batch + 1].into_iter().filter(|batch| *batch > 0) {
-            if !self.recorded.contains_key(&batch) {
-                let recording = record.record(card, batch)?;
-                self.recorded.insert(batch, recording.trace);
+            if let Entry::Vacant(place) = self.recorded.entry(batch) {
+                place.insert(record.record(card, batch)?.trace);
             }
         }
         Ok(())
