@@ -53,7 +53,7 @@ pub struct CellResult {
 
 /// Finds the largest batch of each of `jobs` on each of `devices`, whose memory must be limited. The result is indexed
 /// `[job][device]`, in the order of the arguments: a row for each job, and in it a cell for each device. The runs
-/// themselves ([`LargestFit::at_max`]) are not kept, and a job is dropped once its answers are found.
+/// themselves are not kept, and a job is dropped once its answers are found.
 ///
 /// Each core works on another job, or on another device if there are fewer jobs than cores.
 pub fn largest_fits<P, J>(

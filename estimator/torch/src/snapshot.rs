@@ -1,6 +1,6 @@
 //! Memory snapshots of PyTorch: the files of `torch.cuda.memory._dump_snapshot()`.
 //!
-//! They are pickles, which [`crate::pickle`] reads without executing anything.
+//! They are pickles, which `pickle.rs` reads without executing anything.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -51,7 +51,7 @@ pub struct ProgramOutput {
 }
 
 /// Runs `command`, which may change what `writes` says, for at most `timeout`. It is ended as soon as `has_answered` says so
-/// and it goes on for longer than [`GRACE`] all the same. When this returns, none of its processes is left.
+/// and it goes on for some seconds all the same. When this returns, none of its processes is left.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 use super::Stream;
 use super::sizes::Pool;
 
-/// A block, as an index into [`Blocks`].
+/// A block, as an index into the blocks of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockIndex(u32);
 
