@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use crate::exit_status::UNKNOWN;
-use crate::interrupt;
 use crate::user_error::UserError;
 
 /// Runs `command`, and prints its error to stderr if it has no answer.
@@ -13,7 +12,7 @@ pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             anstream::eprintln!("{}", UserError::from(error));
-            ExitCode::from(interrupt::status_without_answer().unwrap_or(UNKNOWN))
+            ExitCode::from(UNKNOWN)
         }
     }
 }
