@@ -103,10 +103,14 @@ fn the_recorder_answers_for_a_program_that_uses_pytorchs_cuda() {
 fn what_does_not_fit_has_pytorchs_error_and_a_way_out() {
     let output = fit_check("run --memory 80MiB", STEPS, "4");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    // Lines are wrapped to the width of the terminal.
     let page = text(&output.stdout);
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("the program's own output"), "{page}");
     assert!(
-        page.contains("does not fit on 80.0 MiB of memory: 4.00 MiB short"),
+        page.contains(
+            "does not fit on 80.0 MiB of memory needs 84.0 MiB of 80.0 MiB, 4.00 MiB short"
+        ),
         "{page}"
     );
     assert!(page.contains("CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 80.00 MiB of which 60.00 MiB is free."), "{page}");
