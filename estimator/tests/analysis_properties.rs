@@ -281,7 +281,8 @@ proptest! {
         let downsample = history.downsample(all, parts);
         prop_assert!(downsample.windows(2).all(|pair| pair[0].position <= pair[1].position));
         prop_assert!(downsample.iter().all(|moment| at(moment.position) == moment.in_use || moment.position == 0));
-        prop_assert!(downsample.len() <= 1 + 10 * parts);
+        // The first, and of each part the fewest and most bytes, the last, and the most of each category.
+        prop_assert!(downsample.len() <= 1 + (3 + CATEGORIES.len()) * parts);
         let most = |of: &dyn Fn(&Breakdown) -> Bytes| {
             let kept = downsample.iter().map(|moment| of(&moment.in_use)).max();
             (kept, instants.iter().map(of).max())
@@ -295,12 +296,13 @@ proptest! {
     }
 }
 
-const CATEGORIES: [Category; 7] = [
+const CATEGORIES: [Category; 8] = [
     Category::Parameters,
     Category::Gradients,
     Category::Optimizer,
     Category::Activations,
     Category::Temporaries,
+    Category::Workspaces,
     Category::Inputs,
     Category::Buffers,
 ];
