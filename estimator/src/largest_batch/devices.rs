@@ -242,18 +242,17 @@ impl<'a, P: Program> Group<'a, P> {
             };
         };
         let tuned = Required::Tuned.on(device);
-        let proposed = validation.predicted(predictor, &tuned).batch;
         let replayed = |batch| {
             let covered = validation.covers(predictor, batch);
             covered.then(|| predictor.refused(batch, &tuned))
         };
         let program = Remembering::new(program);
         let search = Search::new(&program, proposer, device).with_replays(&replayed);
-        let mut fit = search.find_near(proposed);
+        let mut fit = search.find();
         let method = match take_tuned_run(&mut fit) {
             None => Method::Replay,
             Some((batch, recording)) => {
-                validation.add(predictor.scaling(), batch, &recording, device);
+                validation.add(predictor.scaling(), batch, &recording);
                 Method::Simulation
             }
         };
@@ -262,38 +261,43 @@ impl<'a, P: Program> Group<'a, P> {
 
     fn calibrate(&self) -> Calibration<'a, P> {
         let device = self.device(&self.first);
+        let program = Remembering::new(self.job.program);
+        let proposer = match self.proposer(&program, device) {
+            Ok(proposer) => proposer,
+            Err(error) => return Calibration::failed(&error),
+        };
+        let mut first = Search::new(&program, &proposer, device).find();
+        let run = take_tuned_run(&mut first);
+        let mut validation = Validation::default();
+        if let (Some(predictor), Some((batch, recording))) = (proposer.predictor(), &run) {
+            validation.add(predictor.scaling(), *batch, recording);
+        }
+        Calibration {
+            first,
+            proposer,
+            validation,
+        }
+    }
+
+    /// What proposes for devices with the kernels of `device`: what the reference taught, where the step does on `device` as that
+    /// predicts, else what the step itself teaches on `device`.
+    fn proposer(
+        &self,
+        program: &Remembering<P>,
+        device: &DeviceSpec,
+    ) -> Result<Proposer<'a, P>, Error> {
         let job = self.job;
         let same_kernels = device.kernel_group() == job.reference.kernel_group();
-        let common = match job.learned() {
-            Ok(learned) => Proposer::new(job.program, learned, device),
-            Err(error) if same_kernels => return Calibration::failed(error),
-            Err(_) => Proposer::without_knowledge(),
-        };
-        let mut first = largest_fit(job.program, &common, device);
-        let run = take_tuned_run(&mut first);
-        let validated = |proposer: &Proposer<P>| {
-            let mut validation = Validation::default();
-            if let (Some(predictor), Some((batch, recording))) = (proposer.predictor(), &run) {
-                validation.add(predictor.scaling(), *batch, recording, device);
+        match job.learned() {
+            Err(error) if same_kernels => Err(error.clone()),
+            Err(_) => Proposer::learn(job.program, device),
+            Ok(learned) => {
+                let common = Proposer::new(job.program, learned, device);
+                match same_kernels || common.is_right_on(program, device)? {
+                    true => Ok(common),
+                    false => Proposer::learn(job.program, device),
+                }
             }
-            validation
-        };
-        let validation = validated(&common);
-        // Nothing has to be learned for a device that is alone in its group.
-        if same_kernels || validation.is_any() || self.others.is_empty() {
-            return Calibration {
-                first,
-                proposer: common,
-                validation,
-            };
-        }
-        match Proposer::learn(job.program, device) {
-            Ok(own) => Calibration {
-                first,
-                validation: validated(&own),
-                proposer: own,
-            },
-            Err(error) => Calibration::failed(&error),
         }
     }
 }

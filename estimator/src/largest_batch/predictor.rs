@@ -27,9 +27,6 @@ pub(super) struct Predictor<'a, P> {
     one: OnceLock<Option<Recording>>,
     /// The calls of `scaling`, and of the step with one sample, with queue lag.
     lagged: [Lagged; 2],
-    /// No lag or a full queue: the one with which the step needs more memory on a card that is nearly full. Found by
-    /// the first [`start`](Self::start).
-    most_demanding: OnceLock<QueueLag>,
     /// What was replayed: for each card the batches, and the allocations that it refused.
     replayed: Mutex<Vec<(DeviceSpec, Refused)>>,
 }
@@ -56,7 +53,6 @@ impl<'a, P: Program> Predictor<'a, P> {
             unlimited,
             one: OnceLock::new(),
             lagged: Default::default(),
-            most_demanding: OnceLock::new(),
             replayed: Mutex::default(),
         }
     }
@@ -67,18 +63,14 @@ impl<'a, P: Program> Predictor<'a, P> {
     }
 
     /// Predicts the largest batch that the program accepts and that completes on a card like `spec`, whose memory must
-    /// be limited, with the [most demanding](Self::most_demanding) queue lag, and the next batch. The predictor replays the
-    /// recorded calls on such a card. The prediction is right if a step with that many samples makes these calls; see
-    /// [`Scaling::matches`].
-    ///
-    /// The search takes fewer replays with the [share](Scaling::share) of another card.
-    pub fn predicted(&self, spec: &DeviceSpec, share: Option<f64>) -> Prediction {
+    /// be limited, with the queue lag that needs more memory there (none, or a full queue), and the next batch. The
+    /// predictor replays the recorded calls on such a card. The prediction is right if a step with that many samples makes
+    /// these calls; see [`Scaling::matches`]. It depends on nothing that was asked of other cards.
+    pub fn predicted(&self, spec: &DeviceSpec) -> Prediction {
         let bound = self.scaling.bound(spec);
-        let start = match share {
-            Some(share) => (bound as f64 * share).round() as u64,
-            None => self.start(bound, spec),
-        };
-        let fits = |batch| self.fits_with_demanding_lag(batch, spec);
+        let (start, lag) = self.start(bound, spec);
+        let lagged = spec.clone().with_queue_lag(lag);
+        let fits = |batch| self.refusal(batch, &lagged).is_none();
         let (batch, next) = self.near(start, bound + 1, fits);
         // Where the search ends at `bound`, the program need not accept that many samples.
         let accepted = (next..=2 * next).find(|batch| self.program.accepts(*batch));
@@ -105,38 +97,24 @@ impl<'a, P: Program> Predictor<'a, P> {
         Prediction { batch, next }
     }
 
-    /// Whether the step with `batch` samples fits on a card like `spec` with the [most demanding](Self::most_demanding)
-    /// queue lag, or without one as long as that is not known.
-    pub fn fits_with_demanding_lag(&self, batch: u64, spec: &DeviceSpec) -> bool {
-        let lag = self.most_demanding.get().copied().unwrap_or(QueueLag::None);
-        let spec = spec.clone().with_queue_lag(lag);
-        self.refusal(batch, &spec).is_none()
-    }
-
     /// Where to begin the search for the largest batch on a card like `spec`, where the buffers of no more than
-    /// `bound` samples have room. The memory with which that many samples fit is taken to grow with the batch.
-    fn start(&self, bound: u64, spec: &DeviceSpec) -> u64 {
+    /// `bound` samples have room, and the queue lag with which that many need more memory. That memory is taken to grow
+    /// with the batch.
+    fn start(&self, bound: u64, spec: &DeviceSpec) -> (u64, QueueLag) {
         let Some(available) = spec.available().filter(|_| bound > 0) else {
-            return bound;
+            return (bound, QueueLag::None);
         };
-        let needed = |lag: QueueLag| {
+        let needed = parallel_map([QueueLag::None, QueueLag::Full], |lag| {
             let (recording, sizes) = self.step(bound, lag);
             let bytes = |buffer: BufferId| sizes[buffer.0 as usize];
             (replay_growing(spec, recording, bytes, available), lag)
-        };
-        let (needed, lag) = match self.most_demanding.get() {
-            Some(lag) => needed(*lag),
-            None => {
-                let needed = parallel_map([QueueLag::None, QueueLag::Full], needed);
-                let (none, full) = (needed[0], needed[1]);
-                if full.0 > none.0 { full } else { none }
-            }
-        };
-        self.most_demanding.get_or_init(|| lag);
+        });
+        let (none, full) = (needed[0], needed[1]);
+        let (needed, lag) = if full.0 > none.0 { full } else { none };
         let fixed = self.scaling.peak(0);
         let [available, needed] = [available, needed].map(|bytes| bytes.0.saturating_sub(fixed));
         let start = u128::from(bound) * u128::from(available) / u128::from(needed.max(1));
-        (start as u64).min(bound)
+        ((start as u64).min(bound), lag)
     }
 
     /// A batch that `fits` while the next does not, searched from `start` outwards, below `above`.

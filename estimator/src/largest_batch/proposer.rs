@@ -1,7 +1,6 @@
 //! Where the search for the largest batch begins.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Remembering;
 use super::gallop::MAX_BATCH;
@@ -21,9 +20,6 @@ pub struct Proposer<'a, P> {
     /// `None` if the calls of the step change with the batch.
     predictor: Option<Predictor<'a, P>>,
     line: Option<Line>,
-    /// Whether two batches near the limit of a device did not make the same calls. Then those of another device hardly
-    /// do, and are not run.
-    neighbors_differ: AtomicBool,
 }
 
 impl<'a, P: Program> Proposer<'a, P> {
@@ -40,7 +36,6 @@ impl<'a, P: Program> Proposer<'a, P> {
     pub(super) fn new(program: &'a P, learned: &Learned, device: &DeviceSpec) -> Self {
         let scaling = learned.scaling.clone();
         Self {
-            neighbors_differ: scaling.is_none().into(),
             predictor: scaling.map(|scaling| {
                 Predictor::new(program, scaling, Required::Tuned.on(device).without_limit())
             }),
@@ -53,7 +48,6 @@ impl<'a, P: Program> Proposer<'a, P> {
         Self {
             predictor: None,
             line: None,
-            neighbors_differ: true.into(),
         }
     }
 
@@ -65,7 +59,7 @@ impl<'a, P: Program> Proposer<'a, P> {
     /// A batch near the largest on a device like `spec`, without running the step; 0 if nothing is known.
     pub(super) fn guess(&self, spec: &DeviceSpec) -> u64 {
         match (&self.predictor, &self.line) {
-            (Some(predictor), _) => predictor.predicted(spec, None).batch,
+            (Some(predictor), _) => predictor.predicted(spec).batch,
             (None, Some(line)) => line.batch(spec),
             (None, None) => 0,
         }
@@ -82,6 +76,27 @@ impl<'a, P: Program> Proposer<'a, P> {
         })
     }
 
+    /// Whether a run of `program` on `device`, near the largest batch there, completes and makes the predicted calls.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub(super) fn is_right_on(
+        &self,
+        program: &Remembering<P>,
+        device: &DeviceSpec,
+    ) -> Result<bool, Error> {
+        let Some(predictor) = &self.predictor else {
+            return Ok(false);
+        };
+        let tuned = Required::Tuned.on(device);
+        let guess = self.guess(&tuned);
+        let run = run_to_check(predictor, program, guess, &tuned)?;
+        Ok(run.is_some_and(|run| {
+            run.failure.is_none() && predictor.scaling().matches(guess, &run)
+        }))
+    }
+
     /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the
     /// predictor predicts, if the step makes the calls near `guess` that it predicts, or if the next batch does not
     /// fit; else what two batches near `guess` predict.
@@ -95,42 +110,30 @@ impl<'a, P: Program> Proposer<'a, P> {
         guess: u64,
         spec: &DeviceSpec,
     ) -> Result<u64, Error> {
-        let predictor = self.predictor.as_ref();
-        let guess = match predictor {
-            // The recordings have about as many samples, or more, so nothing can be checked.
-            Some(predictor) if guess / 2 < predictor.scaling().recorded() => return Ok(guess),
-            _ => guess,
-        };
-        if !program.accepts(guess) {
-            return Ok(guess);
-        }
-        let Some(run) = Error::if_kernels(program.simulate(guess, spec.clone()))? else {
+        let Some(predictor) = &self.predictor else {
+            // Even two batches near the limit did not make the same calls.
             return Ok(guess);
         };
-        let run = run.recording;
+        let Some(run) = run_to_check(predictor, program, guess, spec)? else {
+            return Ok(guess);
+        };
         let fits = run.failure.is_none();
         let is_last = || {
             let next = Error::if_kernels(program.attempt(guess + 1, spec, QueueLag::REQUIRED))?;
             Ok::<_, Error>(next.is_none_or(|(_, refused)| refused.is_some()))
         };
-        if let Some(predictor) = predictor
-            && fits
+        if fits
             && (predictor.scaling().matches(guess, &run)
                 || program.accepts(guess + 1) && is_last()?)
         {
             return Ok(guess);
         }
-        if self.neighbors_differ.load(Ordering::Relaxed) {
-            return Ok(guess);
-        }
         let unlimited = spec.without_limit();
         let near = Error::if_kernels(Scaling::near(program, guess, &unlimited))?;
         let Some(scaling) = near.flatten() else {
-            self.neighbors_differ.store(true, Ordering::Relaxed);
             return Ok(guess);
         };
-        let predictor = Predictor::new(program, scaling.into(), unlimited);
-        let predicted = predicted(&predictor, guess, spec);
+        let predicted = Predictor::new(program, scaling.into(), unlimited).predicted(spec).batch;
         Ok(if fits {
             predicted.max(guess)
         } else {
@@ -139,10 +142,19 @@ impl<'a, P: Program> Proposer<'a, P> {
     }
 }
 
-/// The largest batch on a device like `spec` that `predictor` predicts; `guess` is near it.
-fn predicted(predictor: &Predictor<impl Program>, guess: u64, spec: &DeviceSpec) -> u64 {
-    let share = predictor.scaling().share(guess, spec);
-    predictor.predicted(spec, share).batch
+/// The run with `guess` samples on a device like `spec`, against which `predictor` can be checked. `None` if the recordings have
+/// about as many samples or more, or if there is no such run.
+fn run_to_check<P: Program>(
+    predictor: &Predictor<P>,
+    program: &Remembering<P>,
+    guess: u64,
+    spec: &DeviceSpec,
+) -> Result<Option<Recording>, Error> {
+    if guess / 2 < predictor.scaling().recorded() || !program.accepts(guess) {
+        return Ok(None);
+    }
+    let run = Error::if_kernels(program.simulate(guess, spec.clone()))?;
+    Ok(run.map(|run| run.recording))
 }
 
 /// How a program grows with the batch, as two small batches tell.

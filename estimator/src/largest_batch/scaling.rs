@@ -249,13 +249,6 @@ impl Scaling {
         let available = spec.available().map_or(u64::MAX, |bytes| bytes.0);
         between(0, MAX_BATCH, |batch| self.peak(batch) <= available)
     }
-
-    /// `batch` as a share of the largest batch whose buffers alone fit on a card like `spec`: the pools take
-    /// the rest.
-    pub fn share(&self, batch: u64, spec: &DeviceSpec) -> Option<f64> {
-        let bound = self.bound(spec);
-        (bound > 0).then(|| batch as f64 / bound as f64)
-    }
 }
 
 #[cfg(test)]

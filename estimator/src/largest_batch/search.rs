@@ -49,7 +49,8 @@ impl<'a, 'p, P: Program> Search<'a, 'p, P> {
         }
     }
 
-    /// Searches from where the proposer proposes.
+    /// Searches from where the proposer proposes. That place depends on the device alone, with replays and without, so that a
+    /// table and a search for one card have the same answer where batches fit without order.
     ///
     /// # Errors
     ///
@@ -57,7 +58,10 @@ impl<'a, 'p, P: Program> Search<'a, 'p, P> {
     pub fn find(&self) -> Result<LargestFit, Error> {
         let tuned = Required::Tuned.on(self.device);
         let guess = self.proposer.guess(&tuned);
-        let proposed = self.proposer.proposed(self.program, guess, &tuned)?;
+        let proposed = match self.replayed.and_then(|replayed| replayed(guess)) {
+            Some(_) => guess,
+            None => self.proposer.proposed(self.program, guess, &tuned)?,
+        };
         // Where it does not fit, replays find a smaller one sooner than runs.
         let is_refused = || {
             let attempt = Error::if_kernels(self.attempt(Required::Tuned, proposed))?;

@@ -1,17 +1,14 @@
 //! How far a run confirmed the calls that few samples predict: on devices with the same kernels and no more memory replays then
 //! tell what a run would.
 
-use super::predictor::{Prediction, Predictor};
+use super::predictor::Predictor;
 use super::scaling::Scaling;
-use crate::card::DeviceSpec;
 use crate::job::Program;
 use crate::record::Recording;
 
 /// How far runs have confirmed a predictor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Validation {
-    /// The [share](Scaling::share) of the latest run.
-    share: Option<f64>,
     /// The batch of the latest run that matched the prediction call by call: smaller batches count as
     /// predicted too, down to the recorded ones.
     predicted: Option<u64>,
@@ -23,28 +20,11 @@ impl Validation {
         self.predicted.is_some()
     }
 
-    /// Adds a run of the largest `batch` on `device`.
-    pub fn add(
-        &mut self,
-        scaling: &Scaling,
-        batch: u64,
-        recording: &Recording,
-        device: &DeviceSpec,
-    ) {
-        self.share = scaling.share(batch, device);
+    /// Adds a run of the largest `batch` on a device.
+    pub fn add(&mut self, scaling: &Scaling, batch: u64, recording: &Recording) {
         if scaling.matches(batch, recording) {
             self.predicted = Some(batch);
         }
-    }
-
-    /// The largest batch on a device like `device`, by replays.
-    pub fn predicted<P: Program>(
-        &self,
-        predictor: &Predictor<P>,
-        device: &DeviceSpec,
-    ) -> Prediction {
-        let predicted = predictor.predicted(device, self.share);
-        predictor.with_each_lag(predicted, device)
     }
 
     /// Whether `batch` needs no run: a recording covers it, and a run with as many samples or more was as predicted.
