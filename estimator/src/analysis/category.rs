@@ -79,13 +79,6 @@ impl Breakdown {
     pub fn total(&self) -> Bytes {
         Category::iter().map(|category| self[category]).sum()
     }
-
-    /// Adds the bytes of `other` to each category, `times` times.
-    pub fn add(&mut self, other: &Self, times: u64) {
-        for category in Category::iter() {
-            self[category] += other[category] * times;
-        }
-    }
 }
 
 impl Index<Category> for Breakdown {

@@ -92,9 +92,11 @@ impl<'a, P: Program> Proposer<'a, P> {
         let tuned = Required::Tuned.on(device);
         let guess = self.guess(&tuned);
         let run = run_to_check(predictor, program, guess, &tuned)?;
-        Ok(run.is_some_and(|run| {
-            run.failure.is_none() && predictor.scaling().matches(guess, &run)
-        }))
+        Ok(
+            run.is_some_and(|run| {
+                run.failure.is_none() && predictor.scaling().matches(guess, &run)
+            }),
+        )
     }
 
     /// The batch at which to begin the search for the largest batch of `program` on a device like `spec`: what the
@@ -133,7 +135,9 @@ impl<'a, P: Program> Proposer<'a, P> {
         let Some(scaling) = near.flatten() else {
             return Ok(guess);
         };
-        let predicted = Predictor::new(program, scaling.into(), unlimited).predicted(spec).batch;
+        let predicted = Predictor::new(program, scaling.into(), unlimited)
+            .predicted(spec)
+            .batch;
         Ok(if fits {
             predicted.max(guess)
         } else {

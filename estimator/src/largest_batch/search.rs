@@ -4,7 +4,7 @@ use super::gallop::{MAX_BATCH, Tried, gallop};
 use super::{LargestFit, Proposer, Remembering};
 use crate::card::DeviceSpec;
 use crate::job::Program;
-use crate::record::BufferId;
+use crate::record::{BufferId, Refusal};
 use crate::replay::replay_growing;
 use crate::required::most_needed;
 use crate::run_kind::Required;
@@ -97,10 +97,11 @@ impl<'a, 'p, P: Program> Search<'a, 'p, P> {
                     attempt => attempt?,
                 };
                 if let Some(refusal) = refusal {
+                    let excess = self.excess(run.as_ref(), &refusal, batch);
                     refused = Some(Ok(refusal));
                     // In the run in which one batch does not fit, others hardly fit either.
                     order[..=place].rotate_right(1);
-                    return Ok(Tried::TooLarge(self.excess(run.as_ref(), batch)));
+                    return Ok(Tried::TooLarge(excess));
                 }
                 runs.extend(run.map(|run| (required, run)));
             }
@@ -131,8 +132,13 @@ impl<'a, 'p, P: Program> Search<'a, 'p, P> {
         Ok(attempt.map_or((None, None), |(run, refused)| (Some(run), refused)))
     }
 
-    /// By about how many samples `batch` is too large, of which the device refused an allocation in `run`.
-    fn excess(&self, run: Option<&Simulated>, batch: u64) -> u64 {
+    /// By about how many samples `batch` is too large, of which the device `refused` an allocation in `run`.
+    fn excess(&self, run: Option<&Simulated>, refused: &OutOfMemory, batch: u64) -> u64 {
+        if let Refusal::TooLarge { largest } = refused.refusal {
+            // Of so many samples the buffer is small enough, if it grows in proportion.
+            let enough = u128::from(batch) * u128::from(largest.0) / u128::from(refused.bytes.0);
+            return batch.saturating_sub(enough as u64).max(1);
+        }
         let Some((run, available)) = run.zip(self.device.available()) else {
             return 1;
         };
