@@ -89,7 +89,7 @@ impl NetworkSpec {
     /// The zoo has no such network.
     pub fn model(&self) -> Result<CaseModel, UserError> {
         Ok(match self {
-            Self::Zoo(name) => CaseModel::Zoo(Box::new(model_source::find(name)?.0)),
+            Self::Zoo(name) => CaseModel::Zoo(Box::new(model_source::find(name, true)?.0)),
             Self::Random(network) => CaseModel::Random(network.clone()),
         })
     }
@@ -313,7 +313,7 @@ fn accepted(
     ((height, width), seq, src_seq, classes, vocab): ((usize, usize), usize, usize, usize, usize),
     rank: Option<usize>,
 ) -> Request {
-    let Ok((model, _)) = model_source::find(name) else {
+    let Ok((model, _)) = model_source::find(name, true) else {
         return Request::default();
     };
     let accepts = |request: &Request| {

@@ -22,8 +22,6 @@ const CLASSES: [&str; 6] = ["8GB", "12GB", "16GB", "24GB", "48GB", "80GB"];
 /// A model in one precision.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The model, as typed.
-    pub(super) typed: String,
     pub(super) model: AnyModel,
     /// How its weights file agrees with its network.
     weights: Option<WeightsCheck>,
@@ -109,7 +107,7 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
     };
     let mut entries = Vec::new();
     let mut add = |name: &str, published: Option<Published>| {
-        let (model, origin) = find(name)?;
+        let (model, origin) = find(name, raw.hub.offline)?;
         let mut weights = None;
         for precision in &precisions {
             let typed = resolve::request(*precision, &raw.options, Batch::default())?;
@@ -121,7 +119,6 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
             // A network that cannot be built has errors in its cells.
             let compare = || model_source::compare(&model, &origin, &job).unwrap_or_default();
             entries.push(Entry {
-                typed: name.into(),
                 weights: weights.get_or_insert_with(compare).clone(),
                 job,
                 model: model.clone(),
@@ -152,9 +149,9 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
 }
 
 /// The model called `name`; the hint of the error says how to type several.
-fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
+fn find(name: &str, offline: bool) -> Result<(AnyModel, Origin), UserError> {
     let is_list = name.contains(',') && !model_source::is_path(name);
-    model_source::find(name).map_err(|error| match is_list {
+    model_source::find(name, offline).map_err(|error| match is_list {
         true => error.hint(format!(
             "separate models by spaces: {}",
             name.replace(',', " ")
