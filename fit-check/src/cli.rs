@@ -203,9 +203,12 @@ fn not_with_command(arg: Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(mut_args(not_with_command))]
 pub struct Table {
-    /// Models of the zoo, or paths as for `estimate` [default: the whole zoo]
+    /// Models of the zoo, or paths or names as for `estimate` [default: the whole zoo]
     #[arg(value_name = "MODEL")]
     pub models: Vec<String>,
+    /// Where names on the Hub are looked for.
+    #[command(flatten)]
+    pub hub: HubAccess,
     /// Use the rows and columns of a published table: lambda-2020
     #[arg(long, value_name = "NAME", conflicts_with = "models")]
     pub preset: Option<String>,
@@ -240,6 +243,9 @@ pub struct Verify {
     /// A model of the zoo, for instance resnet-20 (`fit-check models` lists them)
     #[arg(required_unless_present = "list")]
     pub model: Option<String>,
+    /// Where a name on the Hub is looked for.
+    #[command(flatten)]
+    pub hub: HubAccess,
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,
@@ -381,6 +387,9 @@ pub struct Gpus {
     /// List the cards that --runtime drives on which a training step of this model fits, the least memory first
     #[arg(long, value_name = "MODEL", conflicts_with = "card")]
     pub fits: Option<String>,
+    /// Where a name on the Hub is looked for.
+    #[command(flatten)]
+    pub hub: HubAccess,
     /// Samples in a batch, with --fits [default: the batch of the published recipe]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub batch: Option<String>,
@@ -407,12 +416,24 @@ fn only_with_fits(arg: Arg) -> Arg {
     }
 }
 
+/// How models on the Hugging Face Hub are found.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct HubAccess {
+    /// Look for models of the Hugging Face Hub in the local cache alone (as HF_HUB_OFFLINE=1)
+    #[arg(long)]
+    pub offline: bool,
+}
+
 /// A training job, and the cards on which it should fit.
 #[derive(Debug, Args)]
 pub struct Job {
-    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them), or a path: a
-    /// safetensors file or its index, a config.json, or a folder with them
+    /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them); or a path: a
+    /// safetensors file or its index, a config.json, or a folder with them; or a name on the Hugging Face
+    /// Hub: Qwen/Qwen3-0.6B
     pub model: String,
+    /// Where a name on the Hub is looked for.
+    #[command(flatten)]
+    pub hub: HubAccess,
     /// The framework that trains it: burn, or pytorch for networks that public packages define, with the recipe of
     /// `fit-check models`
     #[arg(long, default_value = "burn", value_name = "NAME")]

@@ -21,7 +21,7 @@ use crate::card;
 use crate::cli::{Cli, Command};
 use crate::exit_status::FITS;
 use crate::measure;
-use crate::model_source;
+use crate::model_source::AnyModel;
 use crate::resolve::{Batch, ResolvedRequest};
 
 /// Runs the command of `cli`.
@@ -38,7 +38,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(raw) => verify::run(&raw)?,
         Command::Run(raw) => run::run(&raw)?,
         Command::Measure => {
-            measure::run_child(|name| Ok(model_source::find(name)?.0))?;
+            measure::run_child(AnyModel::of_text)?;
             FITS
         }
         Command::Row => {

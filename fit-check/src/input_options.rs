@@ -77,6 +77,11 @@ impl SizeOption {
     /// The text is not a valid value.
     pub fn parse(&self, text: &str) -> Result<SizeValue, UserError> {
         let option = format!("--{}", self.name);
+        if text.contains(',') {
+            return Err(UserError::invalid_value(&option, text).hint(format!(
+                "an answer is about one; `fit-check table` has a row for each of {option} {text}"
+            )));
+        }
         if !self.size.is_image() {
             return Ok(SizeValue::Count(count(&option, text)?));
         }
@@ -98,13 +103,13 @@ impl SizeOption {
 // As a group they would all be in the usage of an error about another option.
 #[group(skip)]
 pub struct TypedSizes {
-    /// Image size in pixels: SIZE or HEIGHTxWIDTH
+    /// Image size in pixels: SIZE or HEIGHTxWIDTH; in `table` also several with commas, as the other sizes
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     image: Option<String>,
     /// Tokens in a source sequence
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     src_seq: Option<String>,
-    /// Tokens in a sequence
+    /// Tokens in a sequence; in `table` also several with commas: 512,1024,2048
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     seq: Option<String>,
     /// Classes of the output
@@ -126,6 +131,34 @@ impl TypedSizes {
             &self.vocab,
         ];
         all.into_iter().any(Option::is_some)
+    }
+
+    /// The sizes, once for each value of lists such as `--seq 512,1024`.
+    pub fn each(&self) -> Vec<Self> {
+        let fields: [fn(&mut Self) -> &mut Option<String>; 5] = [
+            |sizes| &mut sizes.image,
+            |sizes| &mut sizes.src_seq,
+            |sizes| &mut sizes.seq,
+            |sizes| &mut sizes.classes,
+            |sizes| &mut sizes.vocab,
+        ];
+        let mut all = vec![self.clone()];
+        for field in fields {
+            let Some(list) = field(&mut all[0]).clone() else {
+                continue;
+            };
+            let values: Vec<_> = list.split(',').map(str::trim).collect();
+            let with = |sizes: &Self, value: &str| {
+                let mut sizes = sizes.clone();
+                *field(&mut sizes) = Some(value.into());
+                sizes
+            };
+            all = all
+                .iter()
+                .flat_map(|sizes| values.iter().map(move |value| with(sizes, value)))
+                .collect();
+        }
+        all
     }
 
     /// Parses the sizes; those that were not typed are none.
@@ -173,5 +206,27 @@ mod tests {
         let seq = SizeOption::of(InputSize::Seq);
         assert_eq!(seq.parse("128").unwrap(), SizeValue::Count(128));
         assert!(seq.parse("12x8").is_err() && image.parse("0").is_err());
+    }
+
+    #[test]
+    fn lists_are_taken_apart() {
+        let typed = TypedSizes {
+            image: Some("224".into()),
+            seq: Some("512, 1024".into()),
+            vocab: Some("100,200,300".into()),
+            ..TypedSizes::default()
+        };
+        let each = typed.each();
+        let read: Vec<_> = each
+            .iter()
+            .map(|sizes| {
+                let input = sizes.input().unwrap();
+                (input.seq.unwrap(), input.vocab.unwrap())
+            })
+            .collect();
+        let expected = [512, 1024].map(|seq| [100, 200, 300].map(|vocab| (seq, vocab)));
+        assert_eq!(read, expected.as_flattened());
+        assert!(typed.input().is_err(), "a list is no size");
+        assert_eq!(TypedSizes::default().each().len(), 1);
     }
 }

@@ -46,7 +46,7 @@ enum Task {
 /// A training job, and how it is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Training {
-    /// The model, as typed.
+    /// The text by which the process finds the model.
     pub model: String,
     /// How it is trained, and with how many samples.
     pub request: Request,

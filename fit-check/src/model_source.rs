@@ -1,23 +1,26 @@
-//! Finds models: by their name in the zoo, or by a path on the command line.
+//! Finds models: by their name in the zoo or on the Hugging Face Hub, or by a path on the command line.
 
 mod adapter;
 mod checkpoint;
 mod file_kind;
 mod header;
+mod hub;
 mod model_files;
 mod weights_check;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use model_zoo::{ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant};
+use serde::{Deserialize, Serialize};
 
 pub use checkpoint::Checkpoint;
 pub use header::StoredTensor;
 pub use model_files::is_path;
 pub use weights_check::{Confidence, WeightsCheck};
 
-use self::model_files::ModelFiles;
+use self::hub::{Found, Hub};
+use self::model_files::{CONFIG, ModelFiles};
 use crate::hints::ANY_NETWORK;
 use crate::step::untrained;
 use crate::user_error::UserError;
@@ -76,6 +79,43 @@ impl Model for AnyModel {
     }
 }
 
+/// A model as a process of this program is told it: it reads no file and asks nobody again.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    /// A network of the zoo, or a tiny one, by its name.
+    Zoo(String),
+    /// A network with the dimensions of a `config.json`.
+    Config { name: String, text: String },
+}
+
+impl AnyModel {
+    /// The text by which a child process finds the model.
+    pub fn text(&self) -> String {
+        let told = match self {
+            Self::ConfigModel(model) => Told::Config {
+                name: model.name().into(),
+                text: model.text().into(),
+            },
+            other => Told::Zoo(other.name().into()),
+        };
+        serde_json::to_string(&told).expect("names and texts are JSON")
+    }
+
+    /// The model with this [text](Self::text).
+    ///
+    /// # Errors
+    ///
+    /// It is no such text.
+    pub fn of_text(text: &str) -> anyhow::Result<Self> {
+        Ok(match serde_json::from_str(text)? {
+            Told::Zoo(name) => of_zoo(&name)?.0,
+            Told::Config { name, text } => {
+                Self::ConfigModel(Box::new(ConfigModel::read(&name, &text)?))
+            }
+        })
+    }
+}
+
 /// What is known of a model besides its training step.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
@@ -83,49 +123,105 @@ pub struct Origin {
     pub checkpoint: Option<Checkpoint>,
     /// The published variant, if the model is of the zoo.
     pub published: Option<Box<Variant>>,
+    /// Where its configuration comes from if not from a path, as a sentence.
+    source: Option<String>,
 }
 
-/// The model that `name` means: a path, or a model of the zoo.
+/// The model that `name` means: a path, a model of the zoo, or one on the Hugging Face Hub (`owner/name`), which `offline`
+/// keeps from being asked.
 ///
 /// # Errors
 ///
 /// There is no such model, or its files cannot be read.
-pub fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
+pub fn find(name: &str, offline: bool) -> Result<(AnyModel, Origin), UserError> {
     if !is_path(name) {
-        if let Some(network) = model_zoo::find_tiny(name) {
-            return Ok((AnyModel::TinyModel(Box::new(network)), Origin::default()));
-        }
-        let variant = Box::new(model_zoo::find(name)?);
-        let origin = Origin {
-            published: Some(variant.clone()),
-            ..Origin::default()
-        };
-        return Ok((AnyModel::Published(variant), origin));
+        return of_zoo(name);
     }
-    let files = ModelFiles::find(Path::new(name))?;
-    let checkpoint = || match files.weights.as_slice() {
+    let path = Path::new(name);
+    if hub::is_name(name) && !path.exists() {
+        return of_hub(name, &Hub::of_user(offline));
+    }
+    of_files(&ModelFiles::find(path)?)
+}
+
+/// The model of the zoo called `name`.
+fn of_zoo(name: &str) -> Result<(AnyModel, Origin), UserError> {
+    if let Some(network) = model_zoo::find_tiny(name) {
+        return Ok((AnyModel::TinyModel(Box::new(network)), Origin::default()));
+    }
+    let variant = Box::new(model_zoo::find(name)?);
+    let origin = Origin {
+        published: Some(variant.clone()),
+        ..Origin::default()
+    };
+    Ok((AnyModel::Published(variant), origin))
+}
+
+/// The model that `hub` knows as `name`.
+fn of_hub(name: &str, hub: &Hub) -> Result<(AnyModel, Origin), UserError> {
+    let short = |commit: &str| commit.chars().take(7).collect::<String>();
+    let (found, source) = match hub.find(name)? {
+        Found::Cached(folder, commit) => (
+            of_files(&ModelFiles::in_snapshot(name, &folder))?,
+            format!(
+                "{CONFIG} of commit {} in the local Hugging Face cache",
+                short(&commit)
+            ),
+        ),
+        Found::Fetched(text, commit) => (
+            of_config(name, &Path::new(name).join(CONFIG), &text, &[])?,
+            match commit {
+                Some(commit) => format!("{CONFIG} of commit {} on {}", short(&commit), hub.host()),
+                None => format!("{CONFIG} from {}", hub.host()),
+            },
+        ),
+    };
+    let (model, origin) = found;
+    let source = Some(source);
+    Ok((model, Origin { source, ..origin }))
+}
+
+/// The model of these `files`.
+fn of_files(files: &ModelFiles) -> Result<(AnyModel, Origin), UserError> {
+    match &files.config {
+        None => Err(without_network(&files.name, &checkpoint(&files.weights)?)),
+        Some(path) => {
+            let text = model_files::read_config(path)?;
+            of_config(&files.name, path, &text, &files.weights)
+        }
+    }
+}
+
+/// The weights in these `files`, if there are any.
+fn checkpoint(files: &[PathBuf]) -> Result<Option<Checkpoint>, UserError> {
+    match files {
         [] => Ok(None),
         files => Checkpoint::read(files).map(Some),
-    };
-    let Some(path) = &files.config else {
-        return Err(without_network(&files.name, &checkpoint()?));
-    };
-    let text = model_files::read_config(path)?;
-    match ConfigModel::read(&files.name, &text) {
+    }
+}
+
+/// The model called `name` with the configuration `text`, which `path` names for people, and with the weights in these files.
+fn of_config(
+    name: &str,
+    path: &Path,
+    text: &str,
+    weights: &[PathBuf],
+) -> Result<(AnyModel, Origin), UserError> {
+    match ConfigModel::read(name, text) {
         Ok(network) => {
             let origin = Origin {
-                checkpoint: checkpoint()?,
-                published: None,
+                checkpoint: checkpoint(weights)?,
+                ..Origin::default()
             };
             Ok((AnyModel::ConfigModel(Box::new(network)), origin))
         }
         Err(Error::OtherLibrary {
             library: "PEFT", ..
-        }) => Err(adapter::not_a_model(path, &text)),
+        }) => Err(adapter::not_a_model(path, text)),
         Err(error) => {
             let is_unknown = matches!(error, Error::Unsupported { .. });
             let error = UserError::from(error).about(path.display());
-            match checkpoint() {
+            match checkpoint(weights) {
                 Ok(Some(weights)) if is_unknown => {
                     Err(error.and(&format!("its weights are {weights}")))
                 }
@@ -168,6 +264,7 @@ pub fn compare(
             WeightsCheck::of(&published, checkpoint)
         }
     };
-    let notes = network.notes(job);
+    let source = origin.source.iter().cloned();
+    let notes = source.chain(network.notes(job)).collect();
     Ok(Some(WeightsCheck { notes, ..check }))
 }

@@ -10,7 +10,7 @@ pub use crate::card::{Card, cards, gpu};
 use crate::cli;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::step::untrained;
-use crate::user_error::UserError;
+use crate::user_error::{UserError, either};
 use crate::values::{choice, optional_count};
 
 /// A training job, and the cards on which it should fit.
@@ -39,7 +39,7 @@ impl ResolvedRequest {
     ///
     /// A value is invalid; the error has a hint.
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
-        let (model, origin) = model_source::find(&raw.model)?;
+        let (model, origin) = model_source::find(&raw.model, raw.hub.offline)?;
         let job = job(&model, &raw.step, batch)?;
         let mut request = Self::with_job(model, job, &raw.cards)?;
         request.weights = model_source::compare(&request.model, &origin, &request.job)?;
@@ -170,17 +170,44 @@ pub fn request(
         batch: optional_count("--batch", batch.samples)?,
         tokens: optional_count("--tokens", batch.tokens)?,
         precision,
-        optimizer: raw
-            .optimizer
-            .as_ref()
-            .map(|text| choice("--optimizer", text, OptimizerKind::VARIANTS))
-            .transpose()?,
+        optimizer: raw.optimizer.as_deref().map(optimizer).transpose()?,
         input: raw.sizes.input()?,
         accumulate: accumulate(raw)?,
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
         lora: lora(raw)?,
     })
+}
+
+/// The optimizer called `text`. Names of transformers' option `--optim` that burn has nothing for are refused with a hint.
+fn optimizer(text: &str) -> Result<OptimizerKind, UserError> {
+    let known = OptimizerKind::VARIANTS;
+    let chosen = choice("--optimizer", text, known);
+    let plain = text.to_lowercase();
+    let is_small = ["8bit", "8-bit", "4bit", "4-bit", "paged"];
+    if is_small.iter().any(|word| plain.contains(word)) {
+        let error =
+            format!("`{text}`: burn has no optimizer whose state is in 8 or 4 bits, or paged");
+        return chosen.map_err(|_| {
+            UserError::new(error).hint(format!(
+                "--optimizer is {}; `fit-check run --gpu CARD -- python train.py` answers for an optimizer of PyTorch",
+                either(known)
+            ))
+        });
+    }
+    // `adamw_torch_fused`: a fused step keeps the same state.
+    let same = plain.split(['_', '-']).next().unwrap_or_default();
+    let is_spelling = ["torch", "fused", "foreach", "apex", "hf"];
+    match chosen {
+        Err(error)
+            if known.contains(&same) && is_spelling.iter().any(|word| plain.contains(word)) =>
+        {
+            Err(error.hint(format!(
+                "burn has one optimizer of this kind: --optimizer {same}"
+            )))
+        }
+        chosen => chosen,
+    }
 }
 
 /// The most batches between two optimizer steps. From the second on the peak stays the same, and each is simulated.

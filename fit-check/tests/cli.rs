@@ -12,6 +12,9 @@ fn the_documentation_shows_what_the_program_does() {
         .env("FIT_CHECK_CACHE_DIR", own)
         .env("XDG_CACHE_HOME", own)
         .env("XDG_DATA_HOME", own)
+        // Nor does the network, nor whose models are in the cache of Hugging Face's libraries.
+        .env("HF_HUB_CACHE", "../fit-check/tests/own_models/hub")
+        .env("HF_HUB_OFFLINE", "1")
         .case("../docs/examples.md")
         .case("../docs/bad_input.md")
         .case("../docs/own_models.md")

@@ -113,7 +113,7 @@ fn no_family_is_passed_over() {
     let trained: BTreeSet<_> = jobs
         .map(|job| {
             let name = job.split_whitespace().next().unwrap();
-            let (model, _) = fit_check::model_source::find(name).unwrap();
+            let (model, _) = fit_check::model_source::find(name, true).unwrap();
             model.file()
         })
         .collect();

@@ -2,7 +2,9 @@
 //! is one file here and one line in [`from_config!`].
 
 mod bert;
+mod convnext;
 mod decoder;
+mod deit;
 mod distilbert;
 mod encoder;
 mod fields;
@@ -10,16 +12,20 @@ mod gemma;
 mod gemma2;
 mod gemma3_text;
 mod gpt2;
+mod gpt_oss;
 mod llama;
 mod mistral;
+mod modernbert;
 mod names;
 mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 mod resnet;
 mod roberta;
 mod smollm3;
+mod swin;
 mod vit;
 mod xlm_roberta;
 
@@ -52,6 +58,11 @@ trait Architecture: Sized {
     /// The positions of a language model, which limit the length of a sequence or say for how long
     /// ones it was made.
     fn positions(&self) -> Option<usize> {
+        None
+    }
+
+    /// What somebody who trains the network should know of how it is simulated, a sentence.
+    fn note(&self) -> Option<&'static str> {
         None
     }
 
@@ -121,6 +132,13 @@ macro_rules! from_config {
                 }
             }
 
+            /// As [`Architecture::note`].
+            fn note(&self) -> Option<&'static str> {
+                match &self.kind {
+                    $(Kind::$network(network) => network.note(),)+
+                }
+            }
+
             /// As [`Architecture::positions`].
             fn positions(&self) -> Option<usize> {
                 match &self.kind {
@@ -172,10 +190,12 @@ from_config! {
     roberta::OwnRoberta,
     xlm_roberta::OwnXlmRoberta,
     distilbert::OwnDistilBert,
+    modernbert::OwnModernBert,
     gpt2::OwnGpt2,
     llama::OwnLlama,
     qwen2::OwnQwen2,
     qwen3::OwnQwen3,
+    qwen3_moe::OwnQwen3Moe,
     mistral::OwnMistral,
     gemma::OwnGemma,
     gemma2::OwnGemma2,
@@ -183,8 +203,12 @@ from_config! {
     phi3::OwnPhi3,
     olmo2::OwnOlmo2,
     smollm3::OwnSmolLm3,
+    gpt_oss::OwnGptOss,
     vit::OwnVit,
+    deit::OwnDeit,
     resnet::OwnResNet,
+    convnext::OwnConvNext,
+    swin::OwnSwin,
 }
 
 /// A network of the zoo with the dimensions of a `config.json`.
@@ -201,9 +225,13 @@ from_config! {
 #[derive(Clone, Debug)]
 pub struct ConfigModel {
     name: String,
+    /// The file.
+    text: String,
     kind: Kind,
     /// The number format in which the file says that the weights are (`dtype`).
     dtype: Option<String>,
+    /// How the file says that the weights are quantized (`quantization_config`).
+    quantized: Option<String>,
     /// Whether the file describes more: it is of a model of text and images.
     is_part: bool,
 }
@@ -225,10 +253,17 @@ impl ConfigModel {
         let fields = text.as_ref().unwrap_or(whole);
         Ok(Self {
             name: name.into(),
+            text: config.into(),
             kind: Kind::read(fields)?,
             dtype: fields.dtype().or_else(|| whole.dtype()),
+            quantized: whole.quantized(),
             is_part: text.is_some(),
         })
+    }
+
+    /// The text of its `config.json`.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Whether the file describes a larger model, of which this is the text part.
@@ -256,6 +291,12 @@ impl ConfigModel {
         {
             notes.push(format!(
                 "{USUAL_TOKENS} of its {positions} positions are in use, as many as is usual: --seq changes that"
+            ));
+        }
+        notes.extend(self.note().map(String::from));
+        if let Some(method) = &self.quantized {
+            notes.push(format!(
+                "its weights are quantized ({method}), which is not followed: here they are in the format of --precision"
             ));
         }
         let usual = match self.dtype.as_deref() {

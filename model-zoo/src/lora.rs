@@ -121,6 +121,17 @@ static VIT: Projections = Projections {
     head: Some(r"^head\."),
 };
 
+static MODERNBERT: Projections = Projections {
+    named: &[
+        ("qkv", r"attention\.qkv"),
+        ("o", r"attention\.output"),
+        ("up", r"mlp\.inner"),
+        ("down", r"mlp\.outer"),
+    ],
+    usual: &["qkv"],
+    head: Some(r"^(head|classifier)\."),
+};
+
 static LLAMA: Projections = Projections {
     named: &[
         ("q", r"attention\.query"),
@@ -164,6 +175,7 @@ static TRANSFORMER: Projections = Projections {
 pub(crate) fn projections(file: &str) -> Option<&'static Projections> {
     match file {
         "bert" => Some(&BERT),
+        "modernbert" => Some(&MODERNBERT),
         "gpt2" => Some(&GPT2),
         "llama" | "qwen2" | "qwen3" | "mistral" | "gemma" | "olmo2" | "smollm3" => Some(&LLAMA),
         "phi3" => Some(&PHI3),

@@ -118,6 +118,7 @@ macro_rules! zoo {
 zoo! {
     resnet::ResNet,
     bert::Bert,
+    modernbert::ModernBert,
     transformer::Transformer,
     gpt2::Gpt2,
     llama::Llama,
@@ -129,6 +130,8 @@ zoo! {
     olmo2::Olmo2,
     smollm3::SmolLm3,
     vit::Vit,
+    convnext::ConvNext,
+    swin::Swin,
     awd_lstm::AwdLstm,
     elmo::Elmo,
     infersent::InferSent,

@@ -56,6 +56,7 @@ table! {
     "phi-mini" of "phi-4-mini", batch 2: seq 8, vocab 50;
     "olmo2-mini" of "olmo-2-1b", batch 2: seq 8, vocab 50;
     "smollm3-mini" of "smollm3-3b", batch 2: seq 8, vocab 50;
+    "modernbert-mini" of "modernbert-base", batch 2: seq 8, vocab 50, classes 2;
     "transformer-mini" of "transformer-base", batch 2: seq 5, src_seq 7, vocab 40;
     "convs2s-mini" of "convs2s-en-de", batch 2: seq 5, src_seq 7;
     "awd-lstm-mini" of "awd-lstm-ptb", batch 3: seq 5, vocab 30;
@@ -64,6 +65,8 @@ table! {
     "transformer-xl-mini" of "transformer-xl-base", batch 3: seq 5;
     "xlm-mini" of "xlm-mt-en-fr", batch 2: seq 8, vocab 40;
     "mt-dnn-mini" of "mt-dnn-large", batch 2: seq 8, vocab 50;
+    "convnext-mini" of "convnext-tiny", batch 4: image [32, 32], classes 10;
+    "swin-mini" of "swin-tiny", batch 4: image [48, 60], classes 10;
     "vgg-mini" of "vgg-16", batch 4: image [32, 32], classes 10;
     "alexnet-mini" of "alexnet", batch 4: image [64, 64], classes 10;
     "unet-mini" of "unet", batch 2: image [188, 188], classes 2;

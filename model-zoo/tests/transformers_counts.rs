@@ -59,10 +59,17 @@ fn configurations_are_counted_as_by_transformers() {
         let mut count = Count::default();
         let device = Device::flex().autodiff();
         assert!(model.train(&job, &device, 1, &mut count).is_err());
-        // One parameter of ours can be several of theirs, and running statistics are none of theirs.
+        // One parameter of ours can be several of theirs, and running statistics are none of theirs. A stack is one in
+        // memory, and in files one for each expert.
         let published = model.published_tensors(&job, &device);
-        let names = published.tensors.iter().flat_map(|tensor| &tensor.names);
-        let tensors = names.filter(|name| !name.contains(".running_")).count();
+        let tensors = published.tensors.iter().map(|tensor| {
+            let names = tensor.names.iter();
+            match tensor.stacked {
+                true => 1,
+                false => names.filter(|name| !name.contains(".running_")).count(),
+            }
+        });
+        let tensors: usize = tensors.sum();
         let found = (count.0, Some(tensors as u64));
         assert_eq!(found, (parameters, line.tensors), "{text}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use estimator::{DeviceSpec, Runtime, Tuning};
 use fit_check::simulate_step;
-use fit_check_tests::differential::{CaseModel, CaseRecord, draw, small_jobs, switches};
+use fit_check_tests::differential::{CaseRecord, NetworkSpec, draw, small_jobs, switches};
 use model_zoo::Model;
 
 /// The cases in `data/differential.jsonl` are random networks: networks of the zoo take too long without
@@ -48,14 +48,14 @@ fn every_file_of_the_zoo_has_a_small_job() {
 
 /// A mistake in a random network would look like a difference between two runtimes.
 #[test]
-fn random_networks_train_on_a_simulated_card() {
+fn random_networks_and_configurations_train_on_a_simulated_card() {
     let mut trained = 0;
     for number in 0..40 {
         let case = draw(1, number).current();
         let model = case.network.model().unwrap();
         let job = case.request.resolve(&model).unwrap();
         assert_eq!(model.check(&job), Ok(()), "{case:?}");
-        if matches!(model, CaseModel::Zoo(_)) {
+        if matches!(case.network, NetworkSpec::Zoo(_)) {
             continue;
         }
         let device = DeviceSpec::unlimited(Runtime::Cuda)

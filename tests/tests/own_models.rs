@@ -136,7 +136,7 @@ fn a_link_to_a_device_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("model.safetensors");
     std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
-    let refused = fit_check::model_source::find(link.to_str().unwrap())
+    let refused = fit_check::model_source::find(link.to_str().unwrap(), true)
         .err()
         .unwrap();
     assert!(refused.to_string().contains("it is no regular file"));

@@ -30,7 +30,7 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
-    let (model, origin) = model_source::find(name)?;
+    let (model, origin) = model_source::find(name, raw.hub.offline)?;
     let batch = Batch::typed(&raw.batch, &raw.tokens);
     let job = resolve::job(&model, &raw.step, batch)?;
     let weights = model_source::compare(&model, &origin, &job)?;

@@ -130,7 +130,7 @@ impl Filling {
     fn run_part(&self, row: usize, columns: &[usize], devices: &[DeviceSpec]) {
         let entry = &self.plan.entries[row];
         let task = RowTask {
-            model: entry.typed.clone(),
+            model: entry.model.text(),
             request: entry.job.request(),
             only: self.plan.only,
             devices: columns

@@ -54,8 +54,6 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
 /// A job to verify on a device.
 struct Verification {
     model: AnyModel,
-    /// The model, as typed.
-    typed: String,
     /// How its weights file agrees with its network.
     weights: Option<WeightsCheck>,
     job: Job,
@@ -100,8 +98,7 @@ impl Verification {
                 tokens: None,
             },
         };
-        let typed = model.clone();
-        let (model, origin) = model_source::find(&typed)?;
+        let (model, origin) = model_source::find(model, raw.hub.offline)?;
         let job = resolve::job(&model, &raw.step, batch)?;
         let weights = model_source::compare(&model, &origin, &job)?;
         if record.is_some() {
@@ -128,7 +125,6 @@ impl Verification {
             setup,
             opened,
             model,
-            typed,
             weights,
             job,
             tuning,
@@ -174,7 +170,7 @@ impl Verification {
         limit: Option<estimator::Bytes>,
     ) -> anyhow::Result<Measurement> {
         let training = Training {
-            model: self.typed.clone(),
+            model: self.model.text(),
             request: Request {
                 batch: Some(batch as usize),
                 ..self.job.request()

@@ -11,7 +11,7 @@ use crate::user_error::{UserError, printable};
 
 /// Larger than any `config.json`: the 21,843 classes of ImageNet-21k, each with its label in two
 /// tables, need less than 5 MB at 100 bytes a line.
-const LONGEST_CONFIG: u64 = 8 << 20;
+pub(super) const LONGEST_CONFIG: u64 = 8 << 20;
 /// Larger than any index: the 90,000 tensors of DeepSeek-V3 need 9 MB at 100 bytes a line.
 const LONGEST_INDEX: u64 = 16 << 20;
 /// More than any model has: DeepSeek-V3 has 163 (`model-00001-of-000163.safetensors`).
@@ -20,7 +20,7 @@ const MAX_FILES: usize = 1_000;
 const INDEX: &str = "model.safetensors.index.json";
 /// The end of an index of any name: diffusers has `diffusion_pytorch_model.safetensors.index.json`.
 const INDEX_ENDING: &str = ".safetensors.index.json";
-const CONFIG: &str = "config.json";
+pub(super) const CONFIG: &str = "config.json";
 /// The configuration of an adapter of PEFT, which is no model.
 const ADAPTER: &str = "adapter_config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -80,6 +80,19 @@ impl ModelFiles {
             weights: parts(path).unwrap_or_else(|| vec![path.into()]),
             config: configuration(folder),
         })
+    }
+
+    /// The files of the model called `name` in `folder`, a snapshot in the cache of Hugging Face's libraries. There a download
+    /// may have left parts of the weights out, and then they do not count.
+    pub fn in_snapshot(name: &str, folder: &Path) -> Self {
+        let weights =
+            Self::in_folder(name.into(), folder).map_or(Vec::new(), |files| files.weights);
+        let complete = weights.iter().all(|file| file.exists());
+        Self {
+            name: name.into(),
+            weights: if complete { weights } else { Vec::new() },
+            config: existing(folder, CONFIG),
+        }
     }
 
     fn in_folder(name: String, folder: &Path) -> Result<Self, UserError> {
@@ -233,9 +246,14 @@ fn read_text(path: &Path, longest: u64) -> Result<String, UserError> {
     let mut bytes = Vec::new();
     let read = file.by_ref().take(longest).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, &error.to_string()))?;
-    check_kind(path, &bytes)?;
+    text_of(path, &bytes)
+}
+
+/// The text in UTF-8 with these `bytes`, which `path` names for people.
+pub(super) fn text_of(path: &Path, bytes: &[u8]) -> Result<String, UserError> {
+    check_kind(path, bytes)?;
     // PowerShell writes a byte order mark, which RFC 8259 (section 8.1) lets a parser ignore.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.into()),
         Err(_) => Err(unreadable(path, "it is no text in UTF-8")),

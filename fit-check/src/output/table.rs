@@ -89,7 +89,7 @@ impl TableReport {
                 }
             }
             for (reason, cards) in cards {
-                let name = format!("{}, {}", row.asked.model, row.asked.precision);
+                let name = self.row_name(row);
                 let same = rows.entry((cards.join(", "), reason)).or_default();
                 same.push(name);
             }
@@ -97,6 +97,18 @@ impl TableReport {
         let rows = rows.into_iter();
         rows.map(|((cards, reason), names)| [names.join("; "), cards, reason])
             .collect()
+    }
+
+    /// The model and the precision of `row`, and the sizes of a sample if that is not plain.
+    fn row_name(&self, row: &Row) -> String {
+        let of = |row: &Row| (row.asked.model.clone(), row.asked.precision);
+        let same = self.rows.iter().filter(|other| of(other) == of(row));
+        let mut parts = vec![row.asked.model.clone()];
+        if same.count() > 1 {
+            parts.extend(sample(&row.asked));
+        }
+        parts.push(row.asked.precision.to_string());
+        parts.join(", ")
     }
 
     /// The assumptions of the whole table.

@@ -18,5 +18,6 @@ pub fn fit_check() -> Command {
         command.env_remove(setting);
     }
     command.env("FIT_CHECK_CACHE_DIR", "");
+    command.env("HF_HUB_OFFLINE", "1");
     command
 }

@@ -19,29 +19,53 @@ pub(crate) fn attend(
     mask: Option<Tensor<4, Bool>>,
     dropout: &Dropout,
 ) -> Tensor<4> {
-    attend_capped(heads, mask, dropout, None)
+    attend_by(ScoreRules::default(), heads, mask, dropout)
 }
 
-/// As [`attend`], with the scores in a hyperbolic tangent that keeps them within `cap` of zero (Gemma 2).
-pub(crate) fn attend_capped(
+/// What else becomes of attention scores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScoreRules {
+    /// The bound to which a hyperbolic tangent keeps them (Gemma 2).
+    pub cap: Option<f64>,
+    /// What is added to them; it broadcasts to `[batch, heads, seq, keys]` (Swin).
+    pub bias: Option<Tensor<4>>,
+    /// A score for each head, `[heads]`, that takes a share of the weights and gives it to no key (GPT-OSS).
+    pub sinks: Option<Tensor<1>>,
+}
+
+/// As [`attend`], with the scores after `rules`.
+pub(crate) fn attend_by(
+    rules: ScoreRules,
     [query, key, value]: [Tensor<4>; 3],
     mask: Option<Tensor<4, Bool>>,
     dropout: &Dropout,
-    cap: Option<f64>,
 ) -> Tensor<4> {
-    let [.., d_head] = query.dims();
+    let [batch, heads, seq, d_head] = query.dims();
+    let [.., keys, _] = key.dims();
     let scores = query
         .matmul(key.transpose())
         .div_scalar((d_head as f64).sqrt());
-    let scores = match cap {
+    let scores = match rules.cap {
         Some(cap) => scores.div_scalar(cap).tanh().mul_scalar(cap),
+        None => scores,
+    };
+    let scores = match rules.bias {
+        Some(bias) => scores + bias,
         None => scores,
     };
     let scores = match mask {
         Some(mask) => scores.mask_fill(mask, MASKED),
         None => scores,
     };
-    dropout.forward(softmax(scores, 3)).matmul(value)
+    let weights = match rules.sinks {
+        Some(sinks) => {
+            let sinks = sinks.reshape([1, heads, 1, 1]);
+            let sinks = sinks.expand([batch, heads, seq, 1]);
+            softmax(Tensor::cat(vec![scores, sinks], 3), 3).narrow(3, 0, keys)
+        }
+        None => softmax(scores, 3),
+    };
+    dropout.forward(weights).matmul(value)
 }
 
 /// The mask `[1, 1, seq, seq]` that hides the keys after each query.
@@ -55,6 +79,14 @@ pub(crate) fn window_mask(seq: usize, window: usize, device: &Device) -> Tensor<
     let before = 1 - window as i64;
     let far = Tensor::<2, Bool>::triu_mask([seq, seq], before, device).unsqueeze();
     causal_mask(seq, device).bool_or(far)
+}
+
+/// The mask `[1, 1, seq, seq]` that hides the keys more than `reach` tokens before or after each query.
+pub(crate) fn around_mask(seq: usize, reach: usize, device: &Device) -> Tensor<4, Bool> {
+    let reach = reach as i64;
+    let after = Tensor::<2, Bool>::tril_mask([seq, seq], reach, device);
+    let before = Tensor::<2, Bool>::triu_mask([seq, seq], -reach, device);
+    after.bool_or(before).unsqueeze()
 }
 
 /// `[batch, seq, heads * d_head]` as `[batch, heads, seq, d_head]`.

@@ -7,6 +7,7 @@
 //! wavelengths of unscaled ones, which changes no size.
 
 mod attention;
+mod experts;
 mod family;
 mod gated;
 
@@ -19,6 +20,8 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 
 use self::attention::DecoderAttention;
 pub(crate) use self::attention::HeadNorm;
+use self::experts::Experts;
+pub(crate) use self::experts::{ClampedGate, ExpertWeights, ExpertsConfig};
 pub(crate) use self::family::{DecoderFamily, fine_tuned};
 pub(crate) use self::gated::Activation;
 use self::gated::GatedFeedForward;
@@ -34,6 +37,8 @@ pub(crate) struct LayerConfig {
     pub local: bool,
     /// Base of the rotations' wavelengths; none if the layer does not rotate.
     pub theta: Option<f32>,
+    /// Whether [`DecoderConfig::experts`] are in the place of the feed-forward block.
+    pub experts: bool,
 }
 
 impl LayerConfig {
@@ -42,6 +47,7 @@ impl LayerConfig {
         Self {
             local: false,
             theta: Some(theta),
+            experts: false,
         }
     }
 
@@ -50,6 +56,7 @@ impl LayerConfig {
         Self {
             local: true,
             theta: Some(theta),
+            experts: false,
         }
     }
 }
@@ -84,6 +91,8 @@ pub(crate) struct DecoderConfig {
     pub d_rotary: usize,
     /// Width of the feed-forward block's hidden layer.
     pub d_ff: usize,
+    /// The experts of the layers that have some: none.
+    pub experts: Option<ExpertsConfig>,
     /// Activation of the feed-forward block's gate: SiLU.
     pub activation: Activation,
     /// Positions for which the network computes rotations, which it keeps.
@@ -102,6 +111,8 @@ pub(crate) struct DecoderConfig {
     pub head_norm: Option<HeadNorm>,
     /// Whether the projections to queries, keys and values have a bias: no.
     pub qkv_bias: bool,
+    /// Whether each head has a score, which it learns, for attending to nothing: no.
+    pub sinks: bool,
     /// Whether the projection of the attention's output has a bias: no.
     pub output_bias: bool,
     /// Whether the feed-forward block has biases: no.
@@ -137,6 +148,7 @@ impl DecoderConfig {
             d_head,
             d_rotary: d_head,
             d_ff,
+            experts: None,
             activation: Activation::Silu,
             positions: 2048,
             window: None,
@@ -146,6 +158,7 @@ impl DecoderConfig {
             norms: Norms::Before,
             head_norm: None,
             qkv_bias: false,
+            sinks: false,
             output_bias: false,
             mlp_bias: false,
             fused: false,
@@ -179,6 +192,12 @@ impl DecoderConfig {
             d_head: 8,
             d_rotary: if is_partial { 6 } else { 8 },
             d_ff: 32,
+            experts: self.experts.map(|experts| ExpertsConfig {
+                count: 4,
+                active: 2,
+                d_ff: 16,
+                ..experts
+            }),
             window: self.window.map(|_| 4),
             ..self
         }
@@ -240,12 +259,16 @@ impl DecoderConfig {
         let norm = |exists: bool| exists.then(|| self.norm(self.d_model, device));
         let (before, after) = (self.norms != Norms::After, self.norms != Norms::Before);
         let rotary = thetas.iter().position(|theta| Some(*theta) == layer.theta);
+        let experts = self.experts.filter(|_| layer.experts);
         DecoderLayer {
             norm_1: norm(before),
             attention: DecoderAttention::new(self, device),
             norm_1_after: norm(after),
             norm_2: norm(before),
-            mlp: GatedFeedForward::new(self, device),
+            mlp: experts
+                .is_none()
+                .then(|| GatedFeedForward::new(self, device)),
+            experts: experts.map(|experts| Experts::new(self, experts, device)),
             norm_2_after: norm(after),
             dropout: DropoutConfig::new(self.residual_dropout).init(),
             local: layer.local,
@@ -319,14 +342,15 @@ impl Masks {
     }
 }
 
-/// Attention and gated feed-forward block, with normalisations before or after both.
+/// Attention and gated feed-forward block, or experts, with normalisations before or after both.
 #[derive(Module, Debug)]
 struct DecoderLayer {
     norm_1: Option<RmsNorm>,
     attention: DecoderAttention,
     norm_1_after: Option<RmsNorm>,
     norm_2: Option<RmsNorm>,
-    mlp: GatedFeedForward,
+    mlp: Option<GatedFeedForward>,
+    experts: Option<Experts>,
     norm_2_after: Option<RmsNorm>,
     dropout: Dropout,
     local: bool,
@@ -349,7 +373,12 @@ impl DecoderLayer {
             .forward(normalised(&self.norm_1, x.clone()), rotary, mask);
         let attended = normalised(&self.norm_1_after, attended);
         let x = x + self.dropout.forward(attended);
-        let fed = self.mlp.forward(normalised(&self.norm_2, x.clone()));
+        let normal = normalised(&self.norm_2, x.clone());
+        let fed = match (&self.mlp, &self.experts) {
+            (Some(mlp), _) => mlp.forward(normal),
+            (None, Some(experts)) => experts.forward(normal),
+            (None, None) => unreachable!("a layer has a feed-forward block or experts"),
+        };
         x + self.dropout.forward(normalised(&self.norm_2_after, fed))
     }
 }
@@ -411,8 +440,20 @@ mod tests {
             LayerConfig {
                 theta: None,
                 local: false,
+                experts: false,
             },
         ];
+        let experts = ExpertsConfig {
+            count: 3,
+            active: 2,
+            d_ff: 8,
+            weights: ExpertWeights::OfAllNormalised,
+            clamped: None,
+        };
+        let with_experts = [false, true].map(|experts| LayerConfig {
+            experts,
+            ..LayerConfig::full(1e4)
+        });
         for config in [
             tiny(),
             tiny().with_heads_of(6),
@@ -452,6 +493,24 @@ mod tests {
             DecoderConfig {
                 activation: Activation::GeluTanh,
                 scaled_words: true,
+                ..tiny()
+            },
+            DecoderConfig {
+                layers: with_experts.to_vec(),
+                experts: Some(experts),
+                ..tiny()
+            },
+            DecoderConfig {
+                layers: with_experts.to_vec(),
+                experts: Some(ExpertsConfig {
+                    weights: ExpertWeights::OfTaken,
+                    clamped: Some(ClampedGate {
+                        alpha: 1.702,
+                        limit: 7.0,
+                    }),
+                    ..experts
+                }),
+                sinks: true,
                 ..tiny()
             },
             DecoderConfig {

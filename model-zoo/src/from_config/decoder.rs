@@ -66,6 +66,12 @@ impl<F: Family> Architecture for OwnDecoder<F> {
         Some(self.config.positions)
     }
 
+    fn note(&self) -> Option<&'static str> {
+        self.config.experts.map(|_| {
+            "all experts are in memory, and each gets as many tokens as another: the router's choice is fixed"
+        })
+    }
+
     fn check(&self, _job: &Job) -> Result<(), Error> {
         // The network computes rotations for as many positions as the sequence has.
         Ok(())
@@ -207,6 +213,26 @@ impl Class {
             }
             _ => Ok(config),
         }
+    }
+}
+
+/// The number of experts in the `field` of this name, and how many of them a token takes; the values of absent fields are
+/// those of `usual`.
+///
+/// # Errors
+///
+/// [`Error::Field`] if a token takes more than there are.
+pub(super) fn experts(
+    fields: &Fields,
+    field: &str,
+    usual: [usize; 2],
+) -> Result<[usize; 2], Error> {
+    const TAKEN: &str = "num_experts_per_tok";
+    let count = fields.size(field, Limit::Width, usual[0])?;
+    let taken = fields.size(TAKEN, Limit::Width, usual[1])?;
+    match taken <= count {
+        true => Ok([count, taken]),
+        false => Err(mismatch(TAKEN, format!("at most {field}, {count}"), taken)),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{Defaults, Error, Input, InputSize, Job, Observer, OptimizerKind};
 
 /// Tokens of a sequence in the published fine-tuning and in the first 90 % of the steps of the
 /// published pre-training.
-const USUAL_TOKENS: usize = 128;
+pub(super) const USUAL_TOKENS: usize = 128;
 
 /// The task that an encoder is trained on: that of the class that wrote the file. A file without a
 /// class or head is for classification.

@@ -196,6 +196,19 @@ impl Fields {
         }
     }
 
+    /// Whole numbers from 0 on; none of them if the field is absent or null.
+    pub fn indices(&self, field: &str, limit: Limit) -> Result<Vec<usize>, Error> {
+        let Some(value) = self.get(field) else {
+            return Ok(Vec::new());
+        };
+        let index = |value: &Value| Some(value.as_u64()? as usize).filter(|n| *n < limit.largest());
+        let indices = value.as_array().map(|all| all.iter().map(index).collect());
+        indices.unwrap_or(None).ok_or_else(|| {
+            let must = format!("a list of whole numbers below {}", limit.largest());
+            wrong(field, must, value)
+        })
+    }
+
     /// A whole number from 0 on.
     pub fn index(&self, field: &str, limit: Limit, default: usize) -> Result<usize, Error> {
         match self.0.get(field) {
@@ -222,6 +235,18 @@ impl Fields {
         self.number(field, "a number above 0 and below 1", holds, default)
     }
 
+    /// A number from 0 on.
+    pub fn at_least_zero(&self, field: &str, default: f64) -> Result<f64, Error> {
+        let holds = |number: f64| number >= 0.0 && number.is_finite();
+        self.number(field, "a number from 0 on", holds, default)
+    }
+
+    /// A positive number. transformers refuses null.
+    pub fn positive(&self, field: &str, default: f64) -> Result<f64, Error> {
+        let holds = |number: f64| number > 0.0 && number.is_finite();
+        self.number(field, "a number above 0", holds, default)
+    }
+
     /// A positive number; none if the field is null, and `default` if it is absent.
     pub fn optional_positive(
         &self,
@@ -231,10 +256,7 @@ impl Fields {
         match self.0.get(field) {
             None => Ok(default),
             Some(Value::Null) => Ok(None),
-            Some(_) => {
-                let holds = |number: f64| number > 0.0 && number.is_finite();
-                self.number(field, "a number above 0", holds, 1.0).map(Some)
-            }
+            Some(_) => self.positive(field, 1.0).map(Some),
         }
     }
 
@@ -348,6 +370,12 @@ impl Fields {
         let value = self.get("dtype").or_else(|| self.get("torch_dtype"))?;
         let name = value.as_str()?;
         Some(name.strip_prefix("torch.").unwrap_or(name).into())
+    }
+
+    /// How the weights are quantized, such as `mxfp4`; none if they are not.
+    pub fn quantized(&self) -> Option<String> {
+        let method = self.get("quantization_config")?.get("quant_method")?;
+        method.as_str().map(String::from)
     }
 
     /// Classes of the output: `num_labels`, else the number of labels, else 2, as in
@@ -507,6 +535,7 @@ mod tests {
                     let _ = fields.text(name, "");
                     let _ = fields.sides(name, Limit::Width, 1);
                     let _ = fields.flags(name);
+                    let _ = fields.indices(name, Limit::Depth);
                 }
                 let _ = (fields.classes(), fields.class_among(&[]));
             }

@@ -9,7 +9,8 @@ use crate::{Observer, Phase};
 
 /// Our path of a module or parameter, and its names in transformers; `*` stands for the number
 /// of a layer. A parameter with several names is the concatenation of those tensors in its last
-/// dimension.
+/// dimension. A `#` in them stands for each number in its first dimension: it is a stack of such tensors, which
+/// a linear layer of each expert has in files.
 pub(super) type Row = (String, Vec<String>);
 
 /// The rows of `text`. Each of its lines is one: our path, ` = `, and the names with blanks between
@@ -89,14 +90,18 @@ pub struct PublishedTensor {
     pub names: Vec<String>,
     /// Whether transformers stores it with its two dimensions swapped.
     pub transposed: bool,
+    /// Whether it is a stack along its first dimension, of which transformers stores each part by itself. The names of
+    /// a part follow each other.
+    pub stacked: bool,
 }
 
 impl PublishedTensor {
     /// The shape of each of its tensors in transformers.
     pub fn published_shape(&self) -> Vec<usize> {
         let mut shape = self.shape.clone();
+        let parts = if self.stacked { shape.remove(0) } else { 1 };
         if let Some(last) = shape.last_mut() {
-            *last /= self.names.len().max(1);
+            *last /= (self.names.len() / parts).max(1);
         }
         if self.transposed {
             shape.reverse();
@@ -179,10 +184,22 @@ impl ModuleVisitor for Walk<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let path = self.path.join(".");
         let is_linear = D == 2 && self.container.ends_with(":Linear");
+        let shape = param.lazy_shape().to_vec();
+        let names = self.seen.names.of(&path);
+        let stacked = names.iter().any(|name| name.contains('#'));
+        let part = |part: usize| {
+            names
+                .iter()
+                .map(move |name| name.replace('#', &part.to_string()))
+        };
         self.seen.tensors.push(PublishedTensor {
-            names: self.seen.names.of(&path),
-            shape: param.lazy_shape().to_vec(),
-            transposed: is_linear && self.seen.names.transposed,
+            names: match stacked {
+                true => (0..shape[0]).flat_map(part).collect(),
+                false => names,
+            },
+            shape,
+            transposed: (is_linear || stacked) && self.seen.names.transposed,
+            stacked,
             path,
         });
     }
@@ -208,6 +225,7 @@ mod tests {
             shape: vec![8, 24],
             names: ["q", "k", "v"].map(String::from).to_vec(),
             transposed: true,
+            stacked: false,
         };
         assert_eq!(fused.published_shape(), [8, 8]);
         let narrow = PublishedTensor {
@@ -215,5 +233,15 @@ mod tests {
             ..fused
         };
         assert_eq!(narrow.published_shape(), [8, 4]);
+        // Two experts, each with a gate and a projection beside it.
+        let experts = PublishedTensor {
+            shape: vec![2, 4, 24],
+            names: ["0.gate", "0.up", "1.gate", "1.up"]
+                .map(String::from)
+                .to_vec(),
+            stacked: true,
+            ..narrow
+        };
+        assert_eq!(experts.published_shape(), [12, 4]);
     }
 }

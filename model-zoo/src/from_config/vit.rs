@@ -12,11 +12,15 @@ use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
 #[derive(Clone, Debug)]
 pub(super) struct OwnVit(VitConfig);
 
-impl Architecture for OwnVit {
-    const MODEL_TYPE: &'static str = "vit";
-
-    fn read(fields: &Fields) -> Result<Self, Error> {
-        fields.class_among(&["ViTForImageClassification", "ViTModel"])?;
+impl OwnVit {
+    /// The network with the dimensions that `fields` give, if its class is one of `classes`. With `distilled` it has a
+    /// teacher's token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Architecture::read`].
+    pub fn read_as(fields: &Fields, classes: &[&str], distilled: bool) -> Result<Self, Error> {
+        fields.class_among(classes)?;
         fields.only("hidden_act", "gelu")?;
         fields.only("num_channels", 3)?;
         fields.only("qkv_bias", true)?;
@@ -35,6 +39,7 @@ impl Architecture for OwnVit {
             // that it does not need.
             dropout: hidden_dropout.max(attention_dropout),
             epsilon: fields.epsilon("layer_norm_eps", 1e-12)?,
+            distilled,
             ..base
         };
         divides(
@@ -50,6 +55,24 @@ impl Architecture for OwnVit {
             }
         }
         Ok(Self(config))
+    }
+
+    /// The names in transformers, which begin with `prefix`.
+    pub fn names_as(prefix: &'static str) -> Names {
+        Names {
+            prefix,
+            transposed: true,
+            redundant: &["pooler.dense.weight", "pooler.dense.bias"],
+            rows: rows(&TABLE.replace("vit.", prefix)),
+        }
+    }
+}
+
+impl Architecture for OwnVit {
+    const MODEL_TYPE: &'static str = "vit";
+
+    fn read(fields: &Fields) -> Result<Self, Error> {
+        Self::read_as(fields, &["ViTForImageClassification", "ViTModel"], false)
     }
 
     fn defaults(&self) -> Defaults {
@@ -85,27 +108,23 @@ impl Architecture for OwnVit {
     }
 
     fn names() -> Names {
-        Names {
-            prefix: "vit.",
-            transposed: true,
-            redundant: &["vit.pooler.dense.weight", "vit.pooler.dense.bias"],
-            rows: rows(
-                "
-                patches = vit.embeddings.patch_embeddings.projection
-                class = vit.embeddings.cls_token
-                positions = vit.embeddings.position_embeddings
-                layers.*.norm_1 = vit.encoder.layer.*.layernorm_before
-                layers.*.attention.qkv = vit.encoder.layer.*.attention.attention.query \
-                    vit.encoder.layer.*.attention.attention.key \
-                    vit.encoder.layer.*.attention.attention.value
-                layers.*.attention.output = vit.encoder.layer.*.attention.output.dense
-                layers.*.norm_2 = vit.encoder.layer.*.layernorm_after
-                layers.*.mlp.linear_inner = vit.encoder.layer.*.intermediate.dense
-                layers.*.mlp.linear_outer = vit.encoder.layer.*.output.dense
-                norm = vit.layernorm
-                head = classifier
-                ",
-            ),
-        }
+        Self::names_as("vit.")
     }
 }
+
+/// The names of a Vision Transformer's parameters.
+const TABLE: &str = "
+    patches = vit.embeddings.patch_embeddings.projection
+    class = vit.embeddings.cls_token
+    positions = vit.embeddings.position_embeddings
+    layers.*.norm_1 = vit.encoder.layer.*.layernorm_before
+    layers.*.attention.qkv = vit.encoder.layer.*.attention.attention.query \
+    vit.encoder.layer.*.attention.attention.key \
+    vit.encoder.layer.*.attention.attention.value
+    layers.*.attention.output = vit.encoder.layer.*.attention.output.dense
+    layers.*.norm_2 = vit.encoder.layer.*.layernorm_after
+    layers.*.mlp.linear_inner = vit.encoder.layer.*.intermediate.dense
+    layers.*.mlp.linear_outer = vit.encoder.layer.*.output.dense
+    norm = vit.layernorm
+    head = classifier
+";

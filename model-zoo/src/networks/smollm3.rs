@@ -11,6 +11,7 @@ impl DecoderFamily for SmolLm3 {
         let layer = |layer: usize| LayerConfig {
             local: false,
             theta: (!(layer + 1).is_multiple_of(4)).then_some(5_000_000.0),
+            experts: false,
         };
         match name {
             "smollm3-3b" => DecoderConfig {

@@ -36,6 +36,8 @@ pub(crate) struct VitConfig {
     pub dropout: f64,
     /// Epsilon of the normalisations: 1e-6.
     pub epsilon: f64,
+    /// Whether a second token, that of a teacher, stands beside the class (DeiT): no.
+    pub distilled: bool,
     /// Classes of the output.
     pub classes: usize,
 }
@@ -52,6 +54,7 @@ impl VitConfig {
             d_ff: 3072,
             dropout: 0.0,
             epsilon: 1e-6,
+            distilled: false,
             classes,
         }
     }
@@ -99,7 +102,8 @@ impl VitConfig {
         let layer = self.layer();
         // Patches leave out the pixels that do not fill one.
         let [rows, columns] = [0, 1].map(|side| self.image[side] / self.patch[side]);
-        let positions = rows * columns + 1;
+        let positions = rows * columns + 1 + usize::from(self.distilled);
+        let token = || Initializer::Zeros.init([1, 1, self.d_model], device);
         let position_scale = Initializer::Normal {
             mean: 0.0,
             std: 0.02,
@@ -108,7 +112,8 @@ impl VitConfig {
             patches: Conv2dConfig::new([3, self.d_model], self.patch)
                 .with_stride(self.patch)
                 .init(device),
-            class: Initializer::Zeros.init([1, 1, self.d_model], device),
+            class: token(),
+            distillation: self.distilled.then(token),
             positions: position_scale.init([1, positions, self.d_model], device),
             dropout: DropoutConfig::new(self.dropout).init(),
             layers: (0..self.layers).map(|_| layer.init(device)).collect(),
@@ -123,6 +128,7 @@ impl VitConfig {
 pub(crate) struct Vit {
     patches: Conv2d,
     class: Param<Tensor<3>>,
+    distillation: Option<Param<Tensor<3>>>,
     positions: Param<Tensor<3>>,
     dropout: Dropout,
     layers: Vec<PreNormLayer>,
@@ -136,8 +142,14 @@ impl Vit {
         let patches = self.patches.forward(images);
         let patches = patches.flatten::<3>(2, 3).swap_dims(1, 2);
         let [batch, _, d_model] = patches.dims();
-        let class = self.class.val().expand([batch, 1, d_model]);
-        let x = Tensor::cat(vec![class, patches], 1) + self.positions.val();
+        let tokens = [Some(&self.class), self.distillation.as_ref()];
+        let mut x: Vec<_> = tokens
+            .into_iter()
+            .flatten()
+            .map(|token| token.val().expand([batch, 1, d_model]))
+            .collect();
+        x.push(patches);
+        let x = Tensor::cat(x, 1) + self.positions.val();
         let mut x = self.dropout.forward(x);
         for layer in &self.layers {
             x = layer.forward(x, None);
@@ -244,7 +256,14 @@ mod tests {
     fn scores_have_a_row_for_each_image() {
         let device = test_support::flex();
         let images = Tensor::zeros([2, 3, 32, 48], &device);
-        assert_eq!(tiny().init(&device).forward(images).dims(), [2, 10]);
+        for distilled in [false, true] {
+            let network = VitConfig {
+                distilled,
+                ..tiny()
+            }
+            .init(&device);
+            assert_eq!(network.forward(images.clone()).dims(), [2, 10]);
+        }
     }
 
     #[test]

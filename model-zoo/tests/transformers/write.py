@@ -85,6 +85,29 @@ def decoder_variants():
     }
 
 
+EXPERTS = {
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+}
+
+FEW_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 40, "num_experts": 6}
+
+
+def expert_variants():
+    """Ten variants of decoders with experts."""
+    few = SMALL | FEW_EXPERTS
+    yield few
+    yield without(few, "num_experts") | {"num_local_experts": 5}
+    yield few | {"num_local_experts": 3}
+    yield few | {"norm_topk_prob": True, "num_key_value_heads": 4}
+    yield few | {"mlp_only_layers": [0], "tie_word_embeddings": True}
+    yield few | {"decoder_sparse_step": 2, "mlp_only_layers": None}
+    yield few | {"attention_bias": True, "head_dim": 32, "rope_scaling": None}
+    yield few | {"attention_bias": False, "use_sliding_window": True, "sliding_window": 16}
+    yield few | {"num_key_value_heads": None}
+    yield few | {"head_dim": None}
+
+
 GPT2_SMALL = {"vocab_size": 300, "n_positions": 256, "n_embd": 64, "n_layer": 3, "n_head": 4}
 
 
@@ -151,6 +174,48 @@ def vit_variants():
     yield VIT_SMALL | {"image_size": None}
 
 
+def convnext_variants():
+    small = {"hidden_sizes": [8, 16], "depths": [1, 2], "num_stages": 2}
+    yield small
+    yield small | {"image_size": 64, "num_labels": 7, "id2label": LABELS}
+    yield small | {"patch_size": [4, 2], "id2label": LABELS}
+    yield small | {"layer_scale_init_value": 0.0}
+    yield small | {"layer_scale_init_value": 0.5, "drop_path_rate": 0.1}
+    yield without(small, "num_stages") | {"num_hidden_layers": 2}
+    yield {"hidden_sizes": [10, 10, 12], "depths": [1, 1, 2], "num_stages": 3}
+    yield {"hidden_sizes": [12], "depths": [3], "num_stages": 1, "hidden_act": "relu"}
+    yield {"hidden_sizes": [128, 256, 512, 1024], "depths": [3, 3, 27, 3]}
+    yield small | {"layer_norm_eps": 1e-6, "patch_size": 2}
+
+
+def swin_variants():
+    small = {"embed_dim": 12, "depths": [2, 1], "num_heads": [3, 6]}
+    yield small
+    yield small | {"image_size": 64, "num_labels": 7, "id2label": LABELS}
+    yield small | {"window_size": 4, "patch_size": 2}
+    yield small | {"use_absolute_embeddings": True, "image_size": [64, 96]}
+    yield small | {"qkv_bias": False, "drop_path_rate": 0.0}
+    yield small | {"mlp_ratio": 2.5, "id2label": LABELS}
+    yield small | {"hidden_act": "relu", "encoder_stride": 16, "layer_norm_eps": 1e-6}
+    yield {"embed_dim": 16, "depths": [2, 2, 2], "num_heads": [2, 4, 8], "window_size": 3}
+    yield {"embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
+    yield small | {"embed_dim": None}
+
+
+def modernbert_variants():
+    heads = ["SequenceClassification", "TokenClassification", "MaskedLM"]
+    for head in heads:
+        yield BERT_SMALL | {"architectures": [f"ModernBertFor{head}"]}
+    yield BERT_SMALL | {"num_labels": 7, "id2label": LABELS}
+    yield BERT_SMALL | {"norm_bias": True, "attention_bias": True, "mlp_bias": True}
+    yield BERT_SMALL | {"classifier_bias": True, "classifier_pooling": "mean"}
+    yield BERT_SMALL | {"decoder_bias": False, "architectures": ["ModernBertForMaskedLM"]}
+    yield BERT_SMALL | {"global_attn_every_n_layers": 2, "local_attention": 32}
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    yield BERT_SMALL | {"layer_types": layers, "mlp_dropout": 0.1, "hidden_activation": "relu"}
+    yield BERT_SMALL | {"hidden_size": None}
+
+
 def resnet_variants():
     basic = {"layer_type": "basic", "depths": [2, 2, 2, 2]}
     yield basic | {"hidden_sizes": [64, 128, 256, 512]}
@@ -170,6 +235,10 @@ def cases():
         yield model_type, usual, {}
         for fields in decoder_variants():
             yield model_type, usual, fields
+    for model_type, usual in EXPERTS.items():
+        yield model_type, usual, {}
+        for fields in expert_variants():
+            yield model_type, usual, fields
     for model_type, prefix in ENCODERS.items():
         usual = f"{prefix}ForSequenceClassification"
         yield model_type, usual, {}
@@ -178,7 +247,11 @@ def cases():
     for model_type, usual, variants in [
         ("gpt2", "GPT2LMHeadModel", gpt2_variants),
         ("vit", "ViTForImageClassification", vit_variants),
+        ("deit", "DeiTForImageClassification", vit_variants),
         ("resnet", "ResNetForImageClassification", resnet_variants),
+        ("convnext", "ConvNextForImageClassification", convnext_variants),
+        ("swin", "SwinForImageClassification", swin_variants),
+        ("modernbert", "ModernBertForSequenceClassification", modernbert_variants),
     ]:
         yield model_type, usual, {}
         for fields in variants():
@@ -202,13 +275,23 @@ def saved():
     """A small configuration of each model_type and head, and the tensors of its file."""
     for model_type, usual in DECODERS.items():
         yield model_type, usual, SMALL | {"tie_word_embeddings": False}
+    for model_type, usual in EXPERTS.items():
+        yield model_type, usual, SMALL | FEW_EXPERTS | {"num_experts": 2, "num_hidden_layers": 1}
     for model_type, prefix in ENCODERS.items():
         for fields in list(encoder_variants(prefix))[:4]:
             yield model_type, fields["architectures"][0], fields
     yield "bert", "BertForPreTraining", BERT_SMALL | {"architectures": ["BertForPreTraining"]}
     yield "gpt2", "GPT2LMHeadModel", GPT2_SMALL
-    yield "vit", "ViTForImageClassification", VIT_SMALL | {"image_size": [32, 48], "patch_size": 8}
+    for model_type, usual in [
+        ("vit", "ViTForImageClassification"),
+        ("deit", "DeiTForImageClassification"),
+    ]:
+        yield model_type, usual, VIT_SMALL | {"image_size": [32, 48], "patch_size": 8}
     yield "resnet", "ResNetForImageClassification", next(resnet_variants())
+    yield "convnext", "ConvNextForImageClassification", next(convnext_variants())
+    yield "swin", "SwinForImageClassification", next(swin_variants())
+    for fields in list(modernbert_variants())[:3]:
+        yield "modernbert", fields["architectures"][0], fields
 
 
 def tensors(model_type, name, fields):

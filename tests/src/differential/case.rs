@@ -8,14 +8,15 @@ use estimator::{Gpu, Runtime, Tuning};
 use fit_check::model_source::{self, AnyModel};
 use fit_check::user_error::UserError;
 use model_zoo::{
-    BaseFormat, Defaults, Error, Job, LoraRequest, Model, Observer, OptimizerKind, Precision,
-    Request,
+    BaseFormat, ConfigModel, Defaults, Error, Job, LoraRequest, Model, Observer, OptimizerKind,
+    Precision, Request,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use burn::tensor::Device;
 
@@ -43,12 +44,14 @@ pub struct Case {
     pub memory_percent: Option<u32>,
 }
 
-/// A network of the zoo, or a random one.
+/// A network of the zoo, one of a configuration, or a random one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkSpec {
     /// A network of the zoo, by its name.
     Zoo(String),
+    /// A network with the dimensions of a `config.json`: its text.
+    Config(String),
     /// A random network.
     Random(RandomNetwork),
 }
@@ -56,7 +59,7 @@ pub enum NetworkSpec {
 /// The network of a case, to train.
 #[derive(Clone, Debug)]
 pub enum CaseModel {
-    /// A network of the zoo.
+    /// A network of the zoo, or of a configuration.
     Zoo(Box<AnyModel>),
     /// A random network.
     Random(RandomNetwork),
@@ -72,7 +75,7 @@ impl NetworkSpec {
     ///
     /// # Errors
     ///
-    /// The text is not one of a network, or the zoo has no such network.
+    /// The text is not one of a network, or there is no such network.
     pub fn find(text: &str) -> anyhow::Result<CaseModel> {
         Ok(serde_json::from_str::<Self>(text)?.model()?)
     }
@@ -88,8 +91,13 @@ impl NetworkSpec {
     ///
     /// The zoo has no such network.
     pub fn model(&self) -> Result<CaseModel, UserError> {
+        let of_config = |model| AnyModel::ConfigModel(Box::new(model));
         Ok(match self {
-            Self::Zoo(name) => CaseModel::Zoo(Box::new(model_source::find(name)?.0)),
+            Self::Config(text) => CaseModel::Zoo(Box::new(of_config(ConfigModel::read(
+                "configuration",
+                text,
+            )?))),
+            Self::Zoo(name) => CaseModel::Zoo(Box::new(model_source::find(name, true)?.0)),
             Self::Random(network) => CaseModel::Random(network.clone()),
         })
     }
@@ -166,10 +174,13 @@ pub fn small_jobs() -> Vec<Case> {
         }
     }
     let of_zoo = smallest.into_values().map(|(_, name)| {
-        let request = accepted(name, ((32, 32), 5, 5, 10, 1000), None);
-        (NetworkSpec::Zoo(name.into()), request)
+        let network = NetworkSpec::Zoo(name.into());
+        let request = accepted(&network, ((32, 32), 5, 5, 10, 1000), None);
+        (network, request)
     });
-    let random = draw(1, 0).current().network;
+    let drawn = (0..).map(|number| draw(1, number).current().network);
+    let random = drawn.into_iter().find(NetworkSpec::is_random);
+    let random = random.expect("most networks are random");
     let jobs = of_zoo.chain([(random, Request::default())]);
     jobs.map(|(network, request)| Case {
         network,
@@ -187,13 +198,14 @@ pub fn small_jobs() -> Vec<Case> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    // One case in eight is a network of the zoo, which takes longer.
+    // One case in eight is a network of the zoo, which takes longer, or of a configuration.
     let job = prop_oneof![
-        7 => random_network().prop_flat_map(|network| {
+        14 => random_network().prop_flat_map(|network| {
             let request = request(1..=8, Request::default());
             (Just(NetworkSpec::Random(network)), request)
         }),
         1 => zoo(),
+        1 => configuration(),
     ];
     let gpus: Vec<String> = Gpu::all()
         .iter()
@@ -302,18 +314,146 @@ fn zoo() -> impl Strategy<Value = (NetworkSpec, Request)> {
     );
     let lora = prop_oneof![3 => Just(None), 1 => (1_usize..=16).prop_map(Some)];
     (select(names), sizes, lora).prop_flat_map(|(name, sizes, rank)| {
-        let fixed = accepted(name, sizes, rank);
-        (Just(NetworkSpec::Zoo(name.into())), request(1..=4, fixed))
+        let network = NetworkSpec::Zoo(name.into());
+        let fixed = accepted(&network, sizes, rank);
+        (Just(network), request(1..=4, fixed))
     })
 }
 
-/// A request of those sizes and adapters that the network `name` accepts.
+/// A network of a small configuration, with sizes that it accepts.
+fn configuration() -> impl Strategy<Value = (NetworkSpec, Request)> {
+    let config = prop_oneof![2 => decoder(), 1 => encoder(), 1 => image_classifier()];
+    let lora = prop_oneof![3 => Just(None), 1 => (1_usize..=16).prop_map(Some)];
+    (config, 2_usize..=32, lora).prop_flat_map(|(config, seq, rank)| {
+        let network = NetworkSpec::Config(config.to_string());
+        let fixed = accepted(&network, ((64, 48), seq, seq, 10, 100), rank);
+        (Just(network), request(1..=4, fixed))
+    })
+}
+
+fn decoder() -> BoxedStrategy<Value> {
+    let kind = select(vec![
+        "llama",
+        "qwen2",
+        "qwen3",
+        "mistral",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "phi3",
+        "olmo2",
+        "smollm3",
+        "qwen3_moe",
+        "gpt_oss",
+    ]);
+    // A head of Phi has rotated channels in pairs, and so every even number.
+    let heads = (1_usize..=3, 1_usize..=3, 1_usize..=8);
+    let widths = (1_usize..=8, 8_usize..=64, 50_usize..=300, 1_usize..=3);
+    let experts = (2_usize..=9, 1_usize..=3, 4_usize..=32);
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), 2_usize..=16);
+    (kind, heads, widths, experts, switches)
+        .prop_map(
+            |(
+                kind,
+                (kv_heads, shared, half_head),
+                (width, d_ff, vocab, layers),
+                (experts, taken, d_expert),
+                (tied, bias, normalised, window),
+            )| {
+                let heads = kv_heads * shared;
+                json!({
+                    "model_type": kind,
+                    "hidden_size": heads * width,
+                    "intermediate_size": d_ff,
+                    "vocab_size": vocab,
+                    "num_hidden_layers": layers,
+                    "num_attention_heads": heads,
+                    "num_key_value_heads": kv_heads,
+                    "head_dim": 2 * half_head,
+                    "max_position_embeddings": 32,
+                    "tie_word_embeddings": tied,
+                    "attention_bias": bias,
+                    "sliding_window": window,
+                    "num_experts": experts,
+                    "num_experts_per_tok": taken.min(experts),
+                    "moe_intermediate_size": d_expert,
+                    "norm_topk_prob": normalised,
+                })
+            },
+        )
+        .boxed()
+}
+
+fn encoder() -> BoxedStrategy<Value> {
+    let kind = select(vec![
+        ("bert", "Bert"),
+        ("roberta", "Roberta"),
+        ("distilbert", "DistilBert"),
+        ("modernbert", "ModernBert"),
+    ]);
+    let head = select(vec![
+        "SequenceClassification",
+        "TokenClassification",
+        "MaskedLM",
+    ]);
+    let widths = (1_usize..=4, 1_usize..=8, 8_usize..=64, 50_usize..=300);
+    (kind, head, widths, 1_usize..=3, any::<bool>())
+        .prop_map(
+            |((kind, class), head, (heads, half_head, d_ff, vocab), layers, flag)| {
+                json!({
+                    "model_type": kind,
+                    "architectures": [format!("{class}For{head}")],
+                    "hidden_size": heads * 2 * half_head,
+                    "intermediate_size": d_ff,
+                    "vocab_size": vocab,
+                    "num_hidden_layers": layers,
+                    "num_attention_heads": heads,
+                    "max_position_embeddings": 64,
+                    "local_attention": 4,
+                    "norm_bias": flag,
+                    "mlp_bias": !flag,
+                    "classifier_pooling": if flag { "mean" } else { "cls" },
+                })
+            },
+        )
+        .boxed()
+}
+
+fn image_classifier() -> BoxedStrategy<Value> {
+    let kind = select(vec!["vit", "deit", "swin", "convnext"]);
+    let sizes = (1_usize..=4, 1_usize..=8, 8_usize..=64, 1_usize..=3);
+    (kind, sizes, 2_usize..=4, any::<bool>())
+        .prop_map(|(kind, (heads, d_head, d_ff, layers), window, flag)| {
+            let width = heads * d_head;
+            json!({
+                "model_type": kind,
+                "image_size": [64, 48],
+                "patch_size": 4,
+                "hidden_size": width,
+                "intermediate_size": d_ff,
+                "num_hidden_layers": if kind == "convnext" { 2 } else { layers },
+                "num_attention_heads": heads,
+                "num_labels": 10,
+                "embed_dim": width,
+                "depths": [layers, 1],
+                "num_heads": [heads, 2 * heads],
+                "window_size": window,
+                "hidden_sizes": [width, 2 * width],
+                "use_absolute_embeddings": flag,
+                "layer_scale_init_value": if flag { 0.0 } else { 1e-6 },
+                "drop_path_rate": if flag { 0.0 } else { 0.1 },
+            })
+        })
+        .boxed()
+}
+
+/// A request of those sizes and adapters that `network` accepts.
 fn accepted(
-    name: &str,
+    network: &NetworkSpec,
     ((height, width), seq, src_seq, classes, vocab): ((usize, usize), usize, usize, usize, usize),
     rank: Option<usize>,
 ) -> Request {
-    let Ok((model, _)) = model_source::find(name) else {
+    let Ok(model) = network.model() else {
         return Request::default();
     };
     let accepts = |request: &Request| {

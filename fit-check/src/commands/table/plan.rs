@@ -22,8 +22,6 @@ const CLASSES: [&str; 6] = ["8GB", "12GB", "16GB", "24GB", "48GB", "80GB"];
 /// A model in one precision.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The model, as typed.
-    pub(super) typed: String,
     pub(super) model: AnyModel,
     /// How its weights file agrees with its network.
     weights: Option<WeightsCheck>,
@@ -93,7 +91,7 @@ impl Plan {
     }
 }
 
-/// The models of the command line or of the preset, each in every precision.
+/// The models of the command line or of the preset, each in every precision and with each of the sizes.
 fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserError> {
     let default: &[Precision] = match preset {
         Some(_) => &[Precision::Fp32, Precision::Mixed],
@@ -107,12 +105,22 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
             named.map(resolve::precision).collect::<Result<_, _>>()?
         }
     };
+    let sizes = raw.options.sizes.each().into_iter();
+    let sizes: Vec<_> = sizes
+        .map(|sizes| cli::Options {
+            sizes,
+            ..raw.options.clone()
+        })
+        .collect();
     let mut entries = Vec::new();
     let mut add = |name: &str, published: Option<Published>| {
-        let (model, origin) = find(name)?;
+        let (model, origin) = find(name, raw.hub.offline)?;
         let mut weights = None;
-        for precision in &precisions {
-            let typed = resolve::request(*precision, &raw.options, Batch::default())?;
+        let each = precisions
+            .iter()
+            .flat_map(|precision| sizes.iter().map(move |options| (precision, options)));
+        for (precision, options) in each {
+            let typed = resolve::request(*precision, options, Batch::default())?;
             let request = match &published {
                 Some(row) => over(typed, row.request()),
                 None => typed,
@@ -121,7 +129,6 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
             // A network that cannot be built has errors in its cells.
             let compare = || model_source::compare(&model, &origin, &job).unwrap_or_default();
             entries.push(Entry {
-                typed: name.into(),
                 weights: weights.get_or_insert_with(compare).clone(),
                 job,
                 model: model.clone(),
@@ -152,9 +159,9 @@ fn entries(raw: &cli::Table, preset: Option<Preset>) -> Result<Vec<Entry>, UserE
 }
 
 /// The model called `name`; the hint of the error says how to type several.
-fn find(name: &str) -> Result<(AnyModel, Origin), UserError> {
+fn find(name: &str, offline: bool) -> Result<(AnyModel, Origin), UserError> {
     let is_list = name.contains(',') && !model_source::is_path(name);
-    model_source::find(name).map_err(|error| match is_list {
+    model_source::find(name, offline).map_err(|error| match is_list {
         true => error.hint(format!(
             "separate models by spaces: {}",
             name.replace(',', " ")
@@ -286,6 +293,20 @@ mod tests {
             let precisions: Vec<_> = precisions.collect();
             assert_eq!(precisions, [Precision::Fp32, Precision::Mixed], "{typed}");
         }
+    }
+
+    #[test]
+    fn sizes_are_a_list() {
+        let plan = Plan::typed("fit-check table gpt2 bert-base --seq 64,128 --precision fp32,bf16");
+        let plan = plan.unwrap();
+        let rows = plan.entries.iter();
+        let rows: Vec<_> = rows
+            .map(|entry| (entry.model.name(), entry.job.input.seq.unwrap()))
+            .collect();
+        let of = |name| [64, 128, 64, 128].map(|seq| (name, seq));
+        assert_eq!(rows, [of("gpt2"), of("bert-base")].as_flattened());
+        let error = refused("gpt2 --seq 64,,128");
+        assert!(error.contains("is no value of --seq"), "{error}");
     }
 
     #[test]

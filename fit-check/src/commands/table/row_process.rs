@@ -10,13 +10,13 @@ use model_zoo::Request;
 use serde::{Deserialize, Serialize};
 
 use crate::child_process;
-use crate::model_source;
+use crate::model_source::AnyModel;
 use crate::step::training_job;
 
 /// The task of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RowTask {
-    /// The model, as typed.
+    /// The model's [text](AnyModel::text).
     pub model: String,
     /// How it is trained; its batch is searched for.
     pub request: Request,
@@ -64,7 +64,7 @@ fn try_run(task: &RowTask, on_message: impl FnMut(Message)) -> anyhow::Result<Ex
 /// The task cannot be read, or its model does not exist or does not accept it.
 pub fn run_child() -> anyhow::Result<()> {
     let task: RowTask = child_process::task()?;
-    let (model, _) = model_source::find(&task.model)?;
+    let model = AnyModel::of_text(&task.model)?;
     let job = task.request.resolve(&model)?;
     let rows = std::iter::once(&job);
     let fill = || {

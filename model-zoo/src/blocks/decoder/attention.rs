@@ -1,11 +1,11 @@
 //! The attention of a decoder.
 
-use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Linear, RmsNorm, RotaryEncoding};
+use burn::module::{Module, Param};
+use burn::nn::{Dropout, DropoutConfig, Initializer, Linear, RmsNorm, RotaryEncoding};
 use burn::tensor::{Bool, Device, Tensor};
 
 use super::DecoderConfig;
-use crate::blocks::attention::{attend_capped, join_heads};
+use crate::blocks::attention::{ScoreRules, attend_by, join_heads};
 
 /// How queries and keys are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) struct DecoderAttention {
     qkv: Option<Linear>,
     query_norm: Option<RmsNorm>,
     key_norm: Option<RmsNorm>,
+    /// `[heads]`
+    sinks: Option<Param<Tensor<1>>>,
     output: Linear,
     dropout: Dropout,
     heads: usize,
@@ -56,6 +58,9 @@ impl DecoderAttention {
             qkv: config.fused.then(|| linear(wide + 2 * kv_wide)),
             query_norm: norm(wide),
             key_norm: norm(kv_wide),
+            sinks: config
+                .sinks
+                .then(|| Initializer::Zeros.init([config.heads], device)),
             output: config.linear([wide, config.d_model], config.output_bias, device),
             dropout: DropoutConfig::new(config.dropout).init(),
             heads: config.heads,
@@ -83,7 +88,12 @@ impl DecoderAttention {
             self.for_each_query(self.rotate(key, rotary)),
             self.for_each_query(value),
         ];
-        let attended = attend_capped(heads, Some(mask), &self.dropout, self.score_cap);
+        let rules = ScoreRules {
+            cap: self.score_cap,
+            bias: None,
+            sinks: self.sinks.as_ref().map(Param::val),
+        };
+        let attended = attend_by(rules, heads, Some(mask), &self.dropout);
         self.output.forward(join_heads(attended))
     }
 

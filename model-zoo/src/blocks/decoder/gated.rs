@@ -21,7 +21,7 @@ pub(crate) enum Activation {
 }
 
 impl Activation {
-    fn forward(self, x: Tensor<3>) -> Tensor<3> {
+    pub(super) fn forward(self, x: Tensor<3>) -> Tensor<3> {
         match self {
             Self::Silu => silu(x),
             Self::Gelu => gelu(x),
