@@ -1,7 +1,14 @@
 """The program itself, where it is installed."""
 
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
 import fit_check
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +43,16 @@ def test_an_unknown_model_is_an_error_with_the_nearest_names():
     with pytest.raises(fit_check.FitCheckError) as caught:
         fit_check.estimate("resnt-50")
     assert "resnet-50" in caught.value.hint
+
+
+def test_the_example_chooses_a_card(capsys):
+    runpy.run_path(str(ROOT / "fit-check/python/examples/choose_a_gpu.py"))
+    said = capsys.readouterr().out
+    assert said.startswith("fits: ") and "did you mean bert-base" in said
+
+
+def test_the_page_about_scripts_shows_what_works():
+    _, block = (ROOT / "docs/scripts.md").read_text().split("```python\n")
+    ended = subprocess.run([sys.executable, "-c", block.split("```")[0]], stdout=subprocess.PIPE, text=True, check=True)
+    first, *cards = ended.stdout.splitlines()
+    assert first.startswith("True ") and [card.split()[-2] for card in cards] == ["T4", "L4"]
