@@ -23,7 +23,11 @@ fn main() {
     }
     println!("cargo::rustc-cfg=counting_driver");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where to"));
-    let compiled = Command::new(env::var_os("RUSTC").expect("cargo says which rustc"))
+    let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo says which rustc"));
+    if let Some(linker) = chosen_linker() {
+        rustc.arg("-C").arg(format!("linker={linker}"));
+    }
+    let compiled = rustc
         .args(["--edition", "2024", "--crate-name", "counting_driver"])
         .args(["--crate-type", "cdylib", "--cap-lints", "allow"])
         // A panic must not pass through functions that C calls.
@@ -56,13 +60,18 @@ fn main() {
 /// rust-lld is known to do both; it is rustc's own linker on this target.
 fn shrink_program() {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
-    if env::var("TARGET").is_ok_and(|target| target != TARGET) {
+    if env::var("TARGET").is_ok_and(|target| target != TARGET) || chosen_linker().is_some() {
         return;
     }
     println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
     if env::var("HOST").is_ok_and(|host| host == TARGET) && glibc().is_some_and(|v| v >= (2, 36)) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
+}
+
+/// The linker that was chosen in place of rustc's own, as by `.ci/release`, which links for an older glibc.
+fn chosen_linker() -> Option<String> {
+    env::var("RUSTC_LINKER").ok()
 }
 
 /// The version of this machine's C library, if it is glibc.

@@ -71,6 +71,8 @@ pub enum Command {
     Models(Models),
     /// The catalogue of cards: marketed and usable memory, provenance
     Gpus(Box<Gpus>),
+    /// Serve a page to ask from, for browsers on this machine
+    Serve(crate::serve::Options),
     /// Show or delete the answers that are kept between calls
     Cache(Cache),
     /// Print the script with which a shell completes commands and options

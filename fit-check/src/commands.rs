@@ -47,6 +47,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Models(raw) => models::run(&raw)?,
         Command::Gpus(raw) => gpus::run(&raw)?,
+        Command::Serve(raw) => crate::serve::run(&raw)?,
         Command::Cache(raw) => cache::run(&raw)?,
         Command::Completions(raw) => shell::completions(&raw)?,
         Command::Man(raw) => shell::man(&raw)?,

@@ -8,6 +8,7 @@
 //! - `measure/parent.rs`, a process that measures: it is killed when its `Process` is dropped.
 //! - `commands/table/row_process.rs`, a row of a table: it is in a process group of its own, so that a terminal's
 //!   Ctrl-C does not reach it.
+//! - `serve/answer.rs`, a question of the page: it is killed when its `Running` is dropped.
 //! - `cargo/build.rs`, cargo.
 //!
 //! On Linux the system kills each of them when this program ends (`child_process::end_with_parent`), however it ends.

@@ -30,6 +30,7 @@ pub mod report;
 pub mod resolve;
 mod sandbox;
 pub mod schema;
+pub mod serve;
 mod size_limit;
 mod step;
 pub mod table;

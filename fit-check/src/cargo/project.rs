@@ -16,6 +16,9 @@ use crate::user_error::{UserError, either};
 /// The versions of burn and CubeCL that are simulated.
 const SIMULATED: [(&str, &str); 2] = [("burn", Burn::VERSION), ("cubecl", env!("CUBECL_VERSION"))];
 
+/// Where `.ci/release` puts the source of the shim, seen from the folder of the program.
+const INSTALLED_SHIM: &str = "../share/fit-check/source/fit-check/shim";
+
 /// A program, and the folder in which it is built.
 #[derive(Debug)]
 pub struct Project {
@@ -248,21 +251,26 @@ pub fn check_versions(crates: &BTreeSet<Crate>) -> Result<(), UserError> {
     Ok(())
 }
 
-/// The crate that replaces burn's ROCm runtime.
+/// The crate that replaces burn's ROCm runtime: what was installed with this program, or what this program was built from.
 ///
 /// # Errors
 ///
-/// The source of this program no longer exists.
+/// Neither exists.
 pub fn shim() -> Result<PathBuf, UserError> {
-    let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
-    match shim.join("Cargo.toml").is_file() {
-        true => Ok(shim),
-        false => Err(UserError::new(format!(
-            "{}: the source of this fit-check is not there any more",
-            shim.display()
-        ))
-        .hint("a part of it is built with your program: install it again from where it stays")),
-    }
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
+    let program = std::env::current_exe().and_then(|program| program.canonicalize());
+    let installed = program.map(|program| program.with_file_name("").join(INSTALLED_SHIM));
+    let both = installed.into_iter().chain([built_from.clone()]);
+    let mut found = both.filter_map(|shim| shim.canonicalize().ok());
+    found
+        .find(|shim| shim.join("Cargo.toml").is_file())
+        .ok_or_else(|| {
+            UserError::new(format!(
+                "{}: the source of this fit-check is not there any more",
+                built_from.display()
+            ))
+            .hint("a part of it is built with your program: install it again from where it stays")
+        })
 }
 
 #[cfg(test)]
