@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 
 use burn::tensor::{Device, Tensor};
-use model_zoo::{ConfigModel, Model, Observer, OptimizerKind, Phase, Request};
+use model_zoo::{
+    BaseFormat, ConfigModel, LoraRequest, Model, Observer, OptimizerKind, Phase, Request,
+};
 
 /// Collects the losses, and seeds the generator before each batch, so that all are the same.
 struct Losses {
@@ -99,4 +101,26 @@ fn every_configuration_trains() {
         };
         assert!(last < first && last.is_finite(), "{text}: {losses:?}");
     }
+}
+
+/// burn has adapters for linear layers alone.
+#[test]
+fn experts_get_no_adapters() {
+    let text = r#"{"model_type": "qwen3_moe"}"#;
+    let model = ConfigModel::read("experts", text).unwrap();
+    let check = |targets: &[&str]| {
+        let lora = LoraRequest {
+            rank: 4,
+            targets: targets.iter().map(ToString::to_string).collect(),
+            base: BaseFormat::Dense,
+        };
+        let request = Request {
+            lora: Some(lora),
+            ..Request::default()
+        };
+        model.check(&request.resolve(&model).unwrap())
+    };
+    assert_eq!(check(&["q", "v"]), Ok(()));
+    let refused = check(&["q", "gate"]).unwrap_err().to_string();
+    assert!(refused.contains("no adapters for experts"), "{refused}");
 }

@@ -8,7 +8,7 @@ use super::fields::{Fields, Limit};
 use super::names::{Names, Row, rows};
 use super::{Architecture, mismatch, usual_tokens};
 use crate::blocks::decoder::{Activation, DecoderConfig, LayerConfig, Norms, train_decoder};
-use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind};
+use crate::{Defaults, Error, Input, Job, Observer, OptimizerKind, Setting};
 
 /// A `model_type` of decoders. Each file of one implements it once.
 pub(super) trait Family: Clone + std::fmt::Debug {
@@ -72,9 +72,18 @@ impl<F: Family> Architecture for OwnDecoder<F> {
         })
     }
 
-    fn check(&self, _job: &Job) -> Result<(), Error> {
+    fn check(&self, job: &Job) -> Result<(), Error> {
         // The network computes rotations for as many positions as the sequence has.
-        Ok(())
+        let targets = job.lora.iter().flat_map(|lora| &lora.targets);
+        let mut of_experts = targets.filter(|name| ["gate", "up", "down"].contains(name));
+        match (self.config.experts, of_experts.next()) {
+            (Some(_), Some(name)) => Err(Error::Size {
+                what: Setting::LoraTargets,
+                must: "some of q,k,v,o, since burn has no adapters for experts".into(),
+                got: format!("{name:?}"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn train<O: Observer>(
