@@ -1,4 +1,5 @@
 //! The page to ask from: what it shows is what the command line says.
+#![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,16 +10,19 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fit-check");
 
-/// A server, which ends when it is dropped.
+/// A server, which ends when it is dropped, and leaves no files.
 struct Server {
     process: Child,
     port: u16,
+    temporary: tempfile::TempDir,
 }
 
 impl Server {
     fn start() -> Self {
+        let temporary = tempfile::tempdir().unwrap();
         let mut process = Command::new(PROGRAM)
             .args(["serve", "--port", "0"])
+            .env("TMPDIR", temporary.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -28,7 +32,11 @@ impl Server {
         said.read_line(&mut address).unwrap();
         let port = address.trim().strip_prefix("http://127.0.0.1:").unwrap();
         let port = port.strip_suffix('/').unwrap().parse().unwrap();
-        Self { process, port }
+        Self {
+            process,
+            port,
+            temporary,
+        }
     }
 
     /// Sends a request whose first line is `line`.
@@ -74,8 +82,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        use nix::sys::signal::{Signal, kill};
+        let id = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        kill(id, Signal::SIGTERM).unwrap();
+        let status = self.process.wait().unwrap();
+        if !std::thread::panicking() {
+            assert_eq!(status.code(), Some(128 + 15));
+            let left = std::fs::read_dir(self.temporary.path()).unwrap().count();
+            assert_eq!(left, 0, "files are left");
+        }
     }
 }
 

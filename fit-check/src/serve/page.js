@@ -3,6 +3,8 @@
 
 const at = (id) => document.getElementById(id);
 const PAUSE = 300; // milliseconds from the last change to the question
+const SECTIONS = { estimate: "answer", "max-batch": "largest" };
+const CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "temporaries", "workspaces", "inputs", "buffers"];
 const running = { estimate: null, "max-batch": null };
 let models = [];
 let config = null;
@@ -17,7 +19,8 @@ function bytes(count) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit === 0 ? value : value.toPrecision(3)} ${units[unit]}`;
+  const digits = Math.abs(value) < 99.95 ? value.toPrecision(3) : value.toFixed(1);
+  return `${unit === 0 ? value : digits} ${units[unit]}`;
 }
 
 /** An element with text and classes. */
@@ -56,7 +59,10 @@ async function ask(command, show) {
     for await (const message of lines(response.body)) {
       if (abort.signal.aborted) return;
       if (message.working) doing(command, message.working);
-      if (message.error) problem(message.error, message.hint);
+      if (message.error) {
+        problem(message.error, message.hint);
+        at(SECTIONS[command]).hidden = true;
+      }
       if (message.answer) show(message);
     }
   } catch (error) {
@@ -92,9 +98,10 @@ function status() {
   const asked = Object.keys(running).filter((command) => running[command]);
   at("doing").textContent = asked.map((command) => work[command]).filter(Boolean).join("; ");
   at("cancel").hidden = asked.length === 0;
-  at("answer").classList.toggle("old", running.estimate !== null);
-  at("largest").classList.toggle("old", running["max-batch"] !== null);
-  for (const command of Object.keys(running)) if (!running[command]) delete work[command];
+  for (const [command, section] of Object.entries(SECTIONS)) {
+    at(section).classList.toggle("old", running[command] !== null);
+    if (!running[command]) delete work[command];
+  }
 }
 
 function problem(error, hint) {
@@ -119,7 +126,7 @@ function showEstimate({ answer, svg }) {
     item.append(element("strong", `PyTorch ${version} needs ${bytes(needed)}`), "for the same job, as recorded");
     at("verdicts").append(item);
   }
-  const parts = Object.entries(answer.at_peak);
+  const parts = Object.entries(answer.at_peak).sort(([a], [b]) => CATEGORIES.indexOf(a) - CATEGORIES.indexOf(b));
   const most = Math.max(...parts.map(([, size]) => size), 1);
   at("categories").tBodies[0].replaceChildren(...parts.map(([name, size]) => category(name, size, size / most)));
   draw(svg, at("headline").textContent);
@@ -245,6 +252,7 @@ at("forget").addEventListener("click", () => {
 });
 at("cancel").addEventListener("click", () => {
   for (const command of Object.keys(running)) running[command]?.abort();
+  at("batch").focus();
 });
 
 async function start() {
