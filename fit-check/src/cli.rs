@@ -183,7 +183,10 @@ pub struct MaxBatch {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
-    /// A PyTorch program and its arguments in place of a model, with {batch} where the batch goes
+    /// How a program is run.
+    #[command(flatten)]
+    pub program: ProgramOptions,
+    /// A PyTorch program and its arguments in place of a model, with {batch} where the batch goes, and {seq} for --seq
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
@@ -191,7 +194,9 @@ pub struct MaxBatch {
 /// `arg` of a command that takes a program in place of a model: what describes the job is then in the program.
 fn not_with_command(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "gpu" | "gpus" | "memory" | "format" | "output" | "quiet" | "command" => arg,
+        "gpu" | "gpus" | "memory" | "seq" | "advise" | "format" | "output" | "quiet"
+        | "command" => arg,
+        "allow_writes" | "timeout" => arg.requires("command"),
         // A default value, and not an option, since `estimate` shares it and needs one.
         "model" => arg
             .required(false)
@@ -217,6 +222,9 @@ pub struct Table {
     /// The framework that trains them: burn, or pytorch
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,
+    /// What only PyTorch has.
+    #[command(flatten)]
+    pub torch: TorchOptions,
     /// Number formats: fp32, fp16, bf16, mixed; several with commas, or repeated [default: fp32; with --preset fp32 and mixed]
     #[arg(long, value_name = "FORMAT")]
     pub precision: Vec<String>,
@@ -233,7 +241,11 @@ pub struct Table {
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
-    /// A PyTorch program and its arguments in place of models, with {batch} where the batch goes
+    /// How a program is run.
+    #[command(flatten)]
+    pub program: ProgramOptions,
+    /// A PyTorch program and its arguments in place of models, with {batch} where the batch goes, and {seq} for the
+    /// lengths of --seq 512,1024
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
@@ -358,6 +370,10 @@ pub struct Run {
     /// Let the program change your files. Otherwise all that it writes is gone when it ends
     #[arg(long)]
     pub allow_writes: bool,
+    /// For a PyTorch program, add what would make it fit, or the cards that are enough: always, never, auto (if it does
+    /// not fit)
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub advise: Advise,
     /// The files of plots.
     #[command(flatten)]
     pub plots: PlotFiles,
@@ -386,7 +402,7 @@ pub struct Models {
 pub struct Gpus {
     /// Show one card in full: a name, an alias, or a class such as 24GB
     pub card: Option<String>,
-    /// List the cards that --runtime drives on which a training step of this model fits, the least memory first
+    /// List the cards that --runtime drives, or PyTorch, on which a training step of this model fits, the least memory first
     #[arg(long, value_name = "MODEL", conflicts_with = "card")]
     pub fits: Option<String>,
     /// Where a name on the Hub is looked for.
@@ -404,6 +420,9 @@ pub struct Gpus {
     /// The runtime with which burn drives the cards: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
+    /// The framework that trains it, with --fits: burn, or pytorch for networks that public packages define
+    #[arg(long, default_value = "burn", value_name = "NAME")]
+    pub framework: String,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -437,15 +456,42 @@ pub struct Job {
     #[command(flatten)]
     pub hub: HubAccess,
     /// The framework that trains it: burn, or pytorch for networks that public packages define, with the recipe of
-    /// `fit-check models`
+    /// `fit-check models`, and for paths, with your own transformers
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,
+    /// What only PyTorch has.
+    #[command(flatten)]
+    pub torch: TorchOptions,
     /// How it is trained.
     #[command(flatten)]
     pub step: Step,
     /// The cards on which it should fit.
     #[command(flatten)]
     pub cards: Cards,
+}
+
+/// The options that only PyTorch has.
+#[derive(Clone, Debug, Args)]
+pub struct TorchOptions {
+    /// The attention kernel of a path with --framework pytorch: sdpa, eager, flash_attention_2 [default: as transformers
+    /// chooses]
+    #[arg(long, value_name = "NAME")]
+    pub attention: Option<String>,
+    /// The Python with torch and transformers, for a path with --framework pytorch [default: that of the active
+    /// environment, or `python` in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+}
+
+/// How a program in place of a model is run.
+#[derive(Clone, Debug, Args)]
+pub struct ProgramOptions {
+    /// Let the program change your files. Otherwise all that it writes is gone when it ends
+    #[arg(long)]
+    pub allow_writes: bool,
+    /// Seconds after which each run of the program is stopped [default: 600]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub timeout: Option<String>,
 }
 
 /// How a model is trained.
@@ -462,7 +508,8 @@ pub struct Step {
 /// How a model is trained, without its number formats.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Optimizer: sgd, momentum, adam, adamw, … [default: the optimizer of the published recipe]
+    /// Optimizer: sgd, momentum, adam, adamw, …; with --framework pytorch also adamw8bit, by bitsandbytes [default: the
+    /// optimizer of the published recipe]
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// Sizes of a sample.

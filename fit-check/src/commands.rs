@@ -10,6 +10,7 @@ mod run;
 mod shell;
 pub mod table;
 mod torch_batches;
+mod torch_path;
 mod torch_zoo;
 mod verify;
 

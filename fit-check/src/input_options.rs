@@ -161,6 +161,18 @@ impl TypedSizes {
         all
     }
 
+    /// The lengths of a sequence, with commas between them; empty if none was typed.
+    ///
+    /// # Errors
+    ///
+    /// One is no length.
+    pub fn seqs(&self) -> Result<Vec<u64>, UserError> {
+        let texts = self.seq.iter().flat_map(|list| list.split(','));
+        let texts = texts.map(str::trim).filter(|text| !text.is_empty());
+        let seqs = texts.map(|text| count("--seq", text).map(|seq| seq as u64));
+        seqs.collect()
+    }
+
     /// Parses the sizes; those that were not typed are none.
     ///
     /// # Errors

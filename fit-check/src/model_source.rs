@@ -231,6 +231,24 @@ fn of_config(
     }
 }
 
+/// The configuration that `path` names, or that is beside its weights: the name of its model, its path, and its text.
+///
+/// # Errors
+///
+/// There is none, or it cannot be read.
+pub fn configuration(path: &str) -> Result<(String, PathBuf, String), UserError> {
+    let files = ModelFiles::find(Path::new(path))?;
+    let Some(config) = files.config else {
+        let weights = match files.weights.as_slice() {
+            [] => None,
+            files => Some(Checkpoint::read(files)?),
+        };
+        return Err(without_network(&files.name, &weights));
+    };
+    let text = model_files::read_config(&config)?;
+    Ok((files.name, config, text))
+}
+
 /// The error for weights whose network no configuration names.
 fn without_network(name: &str, checkpoint: &Option<Checkpoint>) -> UserError {
     let weights = checkpoint

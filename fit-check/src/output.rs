@@ -17,6 +17,7 @@ mod table;
 pub mod terminal;
 pub(crate) mod torch;
 pub(crate) mod torch_batches;
+mod torch_fits;
 pub mod verify;
 pub(crate) mod weights_check;
 

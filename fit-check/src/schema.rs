@@ -16,6 +16,7 @@ use crate::report::{
 use crate::table::TableReport;
 use crate::torch_program::TorchReport;
 use crate::torch_program::batches::{TorchBatchReport, TorchTableReport};
+use crate::torch_program::fitting::TorchFitsReport;
 
 /// The schema of all answers. Each kind of answer is a definition; a command with several kinds, such as `verify`, has
 /// several.
@@ -42,6 +43,7 @@ pub fn schema() -> Value {
     add("run_torch", of::<TorchReport>(&mut generator));
     add("torch_batches", of::<TorchBatchReport>(&mut generator));
     add("torch_table", of::<TorchTableReport>(&mut generator));
+    add("torch_fits", of::<TorchFitsReport>(&mut generator));
     let names: Vec<_> = answers.keys().cloned().collect();
     let any_of = names
         .iter()

@@ -8,12 +8,17 @@
 pub mod alternatives;
 pub mod batches;
 pub mod failure;
+pub mod fitting;
+pub mod job;
 pub mod kept;
 pub mod launch;
 pub mod placeholder;
 pub mod plot;
+pub mod python;
 pub mod report;
+pub mod silent;
 pub mod snapshot;
+pub mod versions;
 
 pub use launch::{Launch, Ran};
 pub use report::TorchReport;

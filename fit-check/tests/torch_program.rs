@@ -113,9 +113,18 @@ fn what_does_not_fit_has_pytorchs_error_and_a_way_out() {
         ),
         "{page}"
     );
+    // The terminal of a test has 80 columns.
+    let lines = text(&output.stdout);
+    assert!(
+        lines.lines().all(|line| line.chars().count() <= 80),
+        "{lines}"
+    );
     assert!(page.contains("CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 80.00 MiB of which 60.00 MiB is free."), "{page}");
     assert!(page.contains("expandable_segments:True"), "{page}");
-    assert!(page.contains("module fc, operator aten::mm"), "{page}");
+    assert!(
+        page.contains("in the forward phase, at fc, for aten::mm"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -130,6 +139,17 @@ fn a_reading_of_ones_own_takes_the_place_of_the_constant() {
         answer["processes"][0]["peak"]["device_bytes"],
         84 * MIB + 1024 * MIB
     );
+}
+
+/// 84 MiB are needed, so every card is enough, and the ones with the least memory are named.
+#[test]
+fn advice_names_cards_that_are_enough() {
+    let advised = fit_check("run --memory 1GiB --advise", STEPS, "4");
+    let page = text(&advised.stdout);
+    assert_eq!(page.matches("--gpu ").count(), 3, "{page}");
+    let without = fit_check("run --memory 80MiB --advise=never", STEPS, "4");
+    assert_eq!(without.status.code(), Some(1));
+    assert!(!text(&without.stdout).contains("--gpu "));
 }
 
 #[test]
@@ -217,11 +237,239 @@ fn two_small_batches_tell_the_largest() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }
 
+/// With `{batch}{seq}` in one word a batch of 6 and a sequence of 1 are 61 samples of [`STEP`]; 62 fit.
+#[test]
+fn each_length_of_a_sequence_is_a_row() {
+    let output = fit_check(
+        "table --seq 1,5 --memory 1GiB --format csv",
+        STEPS,
+        "{batch}{seq}",
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let csv = text(&output.stdout);
+    let rows: Vec<_> = csv.lines().skip(1).collect();
+    assert!(
+        rows[0].ends_with(",1,6") && rows[1].ends_with(",5,5"),
+        "{csv}"
+    );
+    for (command, words, hint) in [
+        ("table --memory 1GiB", "{batch}{seq}", "hint: add --seq 512"),
+        (
+            "table --memory 1GiB --seq 1,2",
+            "{batch}",
+            "hint: write {seq}",
+        ),
+        (
+            "max-batch --memory 1GiB --seq 1,2",
+            "{batch}{seq}",
+            "hint: `fit-check table`",
+        ),
+        (
+            "max-batch --memory 1GiB --timeout 0",
+            "{batch}",
+            "hint: --timeout is at least 1",
+        ),
+    ] {
+        let output = fit_check(command, STEPS, words);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let error = text(&output.stderr);
+        assert!(error.contains(hint), "{command}: {error}");
+    }
+}
+
 #[test]
 fn a_command_without_a_place_for_the_batch_is_refused() {
     let output = fit_check("max-batch --memory 1GiB", STEPS, "8");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("hint: write {batch} in its place"));
+}
+
+/// A folder with a program called `python`, which is the shell `script`.
+fn python(script: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("python");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// `fit-check COMMAND` where the only `python` is the shell `script`. Its temporary folder must be empty in the end.
+fn with_python(script: &str, command: &str) -> (Option<i32>, String) {
+    let folder = python(script);
+    let temporary = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(command.split_whitespace())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("PATH", folder.path())
+        .env_remove("VIRTUAL_ENV")
+        .env("TMPDIR", temporary.path())
+        .env("FIT_CHECK_NO_PROGRESS", "1")
+        .output()
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn a_python_that_comes_to_no_gpu_is_an_error_with_a_way_out() {
+    // The search for torch is `python -c …`.
+    for (script, wanted) in [
+        (
+            "exit 1",
+            "error: python has no torch\nhint: activate the environment",
+        ),
+        (
+            "exit 0",
+            "error: python train.py: it used no GPU through PyTorch\nhint: the model has to be on the GPU",
+        ),
+        (
+            "[ \"$1\" = -c ] && exit 0; exit 7",
+            "error: python train.py: it ended with status 7 and used no GPU through PyTorch\nhint: what it wrote",
+        ),
+        (
+            "[ \"$1\" = -c ] && exit 0; kill -9 $$",
+            "error: python train.py: it was ended by signal 9 (SIGKILL) before it had made two equal optimizer steps\nhint: the system ends",
+        ),
+    ] {
+        let (status, error) = with_python(script, "run --memory 1GiB -- python train.py");
+        assert_eq!(status, Some(2), "{script}");
+        assert!(error.contains(wanted), "{script}: {error}");
+        let (status, error) =
+            with_python(script, "max-batch --memory 1GiB -- python train.py {batch}");
+        let wanted = wanted.replace("train.py", "train.py 2");
+        assert_eq!(status, Some(2), "{script}");
+        assert!(error.contains(&wanted), "{script}: {error}");
+    }
+    let (status, error) = with_python("exit 0", "run --memory 1GiB -- python4 train.py");
+    assert_eq!(status, Some(2));
+    assert!(
+        error.contains("error: there is no program `python4`\nhint: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_path_without_the_packages_for_it_is_an_error_with_a_way_out() {
+    let command = "estimate tests/own_models/tiny-llama --framework pytorch";
+    let says = "echo 'error: python has no transformers' >&2; echo 'hint: pip install' >&2; exit 2";
+    for (script, options, wanted) in [
+        (
+            says,
+            "",
+            "error: python has no transformers\nhint: pip install\n",
+        ),
+        (
+            "exit 5",
+            "",
+            "the training step ended with status 5 without PyTorch\nhint: --python",
+        ),
+        (
+            "exit 0",
+            " --python no/python",
+            "error: there is no Python at no/python\nhint: install",
+        ),
+        (
+            "exit 0",
+            " --optimizer muon",
+            "error: `muon` is no value of --optimizer\nhint: with",
+        ),
+        ("exit 0", " --image 64", "error: --image is not followed"),
+        (
+            "exit 0",
+            " --lora 8 --lora-base 4bit",
+            "error: --lora-base is not followed",
+        ),
+        (
+            "exit 0",
+            " --batch 2 --tokens 64",
+            "error: --batch and --tokens exclude each other",
+        ),
+        (
+            "exit 0",
+            " --tokens 8",
+            "error: one sample of tiny-llama has 64 tokens\nhint: --tokens",
+        ),
+    ] {
+        let (status, error) = with_python(script, &format!("{command}{options}"));
+        assert_eq!(status, Some(2), "{options}");
+        assert!(error.contains(wanted), "{options}: {error}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(command.split_whitespace())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("PATH", "/nowhere")
+        .env_remove("VIRTUAL_ENV")
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        error.contains("error: there is no Python in PATH\nhint: "),
+        "{error}"
+    );
+}
+
+/// A training step of `tiny-llama`, as somebody writes it who uses transformers.
+const BY_HAND: &str = r#"
+import sys, torch, transformers
+config = transformers.AutoConfig.from_pretrained(sys.argv[1], use_cache=False)
+model = transformers.AutoModelForCausalLM.from_config(config).cuda()
+print("parameters", sum(p.numel() for p in model.parameters()), len(list(model.parameters())))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(5):
+    ids = torch.randint(config.vocab_size, (4, 64)).cuda()
+    model(input_ids=ids, labels=ids.clone()).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"#;
+
+/// The step that fit-check carries takes what the same step takes when it is written by hand, and transformers counts as
+/// many parameters as its memory has.
+#[test]
+fn a_path_takes_what_a_script_by_hand_takes() {
+    let Some(python) = std::env::var_os("FIT_CHECK_TORCH_PYTHON") else {
+        eprintln!("skipped: FIT_CHECK_TORCH_PYTHON names no Python with PyTorch");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("by_hand.py");
+    std::fs::write(&script, BY_HAND).unwrap();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-llama");
+    let own = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["estimate", model, "--framework", "pytorch", "--batch", "4"])
+        .args(["--gpu", "rtx-3090", "--format", "json", "--python"])
+        .arg(&python)
+        .output()
+        .unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["run", "--gpu", "rtx-3090", "--format", "json", "--"])
+        .arg(&python)
+        .arg(&script)
+        .arg(model)
+        .output()
+        .unwrap();
+    let written = text(&run.stderr);
+    let (own, run) = (json(&own), json(&run));
+    let (own, run) = (&own["processes"][0], &run["processes"][0]);
+    let bytes = |process: &Value, of: &str| process["at_peak"][of].as_u64().unwrap();
+    assert_eq!(bytes(own, "parameters"), bytes(run, "parameters"));
+    assert_eq!(bytes(own, "optimizer"), bytes(run, "optimizer"));
+    let [most, by_hand] =
+        [own, run].map(|process| process["peak"]["allocated_bytes"].as_u64().unwrap());
+    assert_eq!(most, by_hand);
+    let line = written
+        .lines()
+        .find_map(|line| line.strip_prefix("parameters "));
+    let counts: Vec<u64> = line
+        .unwrap()
+        .split(' ')
+        .map(|n| n.parse().unwrap())
+        .collect();
+    // Blocks are multiples of 512 bytes.
+    let parameters = bytes(own, "parameters");
+    assert!(parameters >= 4 * counts[0] && parameters < 4 * counts[0] + 512 * counts[1]);
 }
 
 /// The network of the zoo that was recorded beforehand takes the same as its program does now.

@@ -28,7 +28,7 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     if snapshot::is_snapshot(&raw.job.model) {
         return of_snapshot(raw);
     }
-    if torch_zoo::is_asked(&raw.job.framework)? {
+    if torch_zoo::is_asked(&raw.job.framework, Some(&raw.job.torch))? {
         return torch_zoo::estimate(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
@@ -41,7 +41,7 @@ fn of_snapshot(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     let conf = torch_memory::recorder::allocator_variable().unwrap_or_default();
-    let report = snapshot::report(&raw.job.model, cards.first(), &conf)?;
+    let report = snapshot::report(&raw.job.model, &cards, &conf, raw.advise)?;
     output::write(&report, &raw.output)?;
     Ok(match report.fits() {
         true => FITS,

@@ -4,6 +4,7 @@ use estimator::Gpu;
 use strum::VariantNames;
 
 use crate::cli;
+use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
@@ -30,6 +31,9 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
+    if torch_zoo::is_asked(&raw.framework, None)? {
+        return torch_zoo::gpus(raw, name);
+    }
     let (model, origin) = model_source::find(name, raw.hub.offline)?;
     let batch = Batch::typed(&raw.batch, &raw.tokens);
     let job = resolve::job(&model, &raw.step, batch)?;

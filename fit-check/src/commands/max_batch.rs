@@ -8,7 +8,8 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
-use crate::commands::{torch_batches, torch_zoo};
+use crate::commands::torch_batches::Asked;
+use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::{GpuName, JobInfo};
 use crate::output::job_lines::recipe;
@@ -31,9 +32,16 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         }
         let named = &raw.job.cards;
         let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
-        return torch_batches::run(&raw.command, &cards, &raw.output);
+        let sizes = &raw.job.step.options.sizes;
+        let asked = Asked::new(&raw.command, sizes, &raw.program, raw.advise)?;
+        if sizes.seqs()?.len() > 1 {
+            return Err(UserError::new("max-batch takes one --seq")
+                .hint("`fit-check table` takes several lengths, with commas between them")
+                .into());
+        }
+        return asked.run(&cards, &raw.output);
     }
-    if torch_zoo::is_asked(&raw.job.framework)? {
+    if torch_zoo::is_asked(&raw.job.framework, Some(&raw.job.torch))? {
         return torch_zoo::max_batch(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
@@ -80,6 +88,7 @@ impl Options {
             advise,
             caching: _,
             output: _,
+            program: _,
             command: _,
         } = *raw;
         Self {

@@ -13,7 +13,7 @@ use crate::local_gpu::AUTO;
 use crate::output::file::File;
 use crate::output::torch::WithModules;
 use crate::resolve::{self, Card};
-use crate::torch_program::failure::failure;
+use crate::torch_program::failure::{self, failure};
 use crate::torch_program::plot::{layer_names, plot};
 use crate::torch_program::report::allocator_config;
 use crate::torch_program::{Launch, Ran, TorchReport, placeholder};
@@ -32,6 +32,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     interrupt::watch(GRACE)?;
     let launch = Launch {
         command: &raw.command,
+        script: None,
         cards: &cards,
         steps,
         allow_writes: raw.allow_writes,
@@ -58,7 +59,7 @@ fn of_torch(raw: &cli::Run, cards: &[Card], ran: &Ran) -> anyhow::Result<u8> {
     {
         return Err(failed.into());
     }
-    let report = TorchReport::new(program, &ran.recordings, cards)?;
+    let report = TorchReport::new(program, &ran.recordings, cards, raw.advise)?;
     match raw.layers {
         true => output::write(&WithModules(&report), &raw.output)?,
         false => output::write(&report, &raw.output)?,
@@ -95,6 +96,8 @@ fn draw(raw: &cli::Run, report: &TorchReport, recordings: &[Recording]) -> anyho
 fn of_driver(raw: &cli::Run, cards: &[Card], ran: Ran) -> anyhow::Result<u8> {
     let ended = ran.ended;
     let program = Path::new(&raw.command[0]);
+    // PyTorch is not to see the counting driver.
+    let is_python = ran.journal.is_none();
     let journal = ran.journal.unwrap_or_default();
     let used = cards.iter().enumerate().filter_map(|(index, card)| {
         let gpu = GpuName::new(card);
@@ -108,7 +111,11 @@ fn of_driver(raw: &cli::Run, cards: &[Card], ran: Ran) -> anyhow::Result<u8> {
         cards: used.collect(),
     };
     if report.cards.is_empty() {
-        return Err(unused(&report).into());
+        return Err(match is_python {
+            true => failure::unused(&raw.command, ended),
+            false => unused(&report),
+        }
+        .into());
     }
     output::write(&report, &raw.output)?;
     // If the page cannot be written, the answer is there.

@@ -15,8 +15,9 @@ use estimator::{
 
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
-use crate::cli;
-use crate::commands::{torch_batches, torch_zoo};
+use crate::cli::{self, Advise};
+use crate::commands::torch_batches::Asked;
+use crate::commands::torch_zoo;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
@@ -29,11 +30,12 @@ use crate::user_error::UserError;
 /// Runs the command.
 pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     if !raw.command.is_empty() {
-        let cards = plan::cards(raw, None, estimator::Runtime::Cuda)?;
-        return torch_batches::run(&raw.command, &cards, &raw.output);
+        let cards = plan::torch_cards(raw)?;
+        let asked = Asked::new(&raw.command, &raw.options.sizes, &raw.program, Advise::Auto)?;
+        return asked.run(&cards, &raw.output);
     }
-    if torch_zoo::is_asked(&raw.framework)? {
-        return torch_zoo::table(raw, &plan::cards(raw, None, estimator::Runtime::Cuda)?);
+    if torch_zoo::is_asked(&raw.framework, Some(&raw.torch))? {
+        return torch_zoo::table(raw, &plan::torch_cards(raw)?);
     }
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;

@@ -3,113 +3,158 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
-use torch_memory::stream::Recording;
-
-use crate::cli;
-use crate::counting_driver::ProgramOutput;
+use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
+use crate::input_options::TypedSizes;
 use crate::interrupt;
+use crate::job_info::{GpuName, SCHEMA};
 use crate::output;
 use crate::progress::Progress;
 use crate::resolve::Card;
-use crate::torch_program::batches::{Record, largest_batches};
-use crate::torch_program::failure::failure;
-use crate::torch_program::{Launch, placeholder};
+use crate::torch_program::batches::{
+    TorchBatchReport, TorchTableReport, TorchTableRow, largest_batches,
+};
+use crate::torch_program::placeholder;
+use crate::torch_program::report::Torch;
+use crate::torch_program::silent::{Followed, Silent};
 use crate::user_error::UserError;
-use crate::user_program::{GRACE, Sink};
-
-/// The last lines of a program's output that an error shows.
-const SHOWN_LINES: usize = 12;
+use crate::user_program::GRACE;
+use crate::values;
 
 /// How long one recording may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Finds the largest batch of `command` on each of `cards`, and writes the answer.
-///
-/// # Errors
-///
-/// There is no answer.
-pub fn run(command: &[OsString], cards: &[Card], output: &cli::Output) -> anyhow::Result<u8> {
-    placeholder::check(command)?;
-    if cards.is_empty() {
-        return Err(UserError::no_card("a largest batch needs a card").into());
-    }
-    output::check(output)?;
-    interrupt::watch(GRACE)?;
-    let mut program = Program {
-        command,
-        // Two recordings at small batches, and two at the answer of each card.
-        progress: Progress::new(output.quiet, 2 + 2 * cards.len() as u64),
-    };
-    let report = largest_batches(placeholder::shown(command), cards, &mut program)?;
-    program.progress.done();
-    interrupt::disarm();
-    output::write(&report, output)?;
-    Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
-        true => FITS,
-        false => DOES_NOT_FIT,
-    })
-}
-
-struct Program<'a> {
+/// A program, and what is asked about it.
+#[derive(Debug)]
+pub struct Asked<'a> {
     command: &'a [OsString],
-    progress: Progress,
+    /// The lengths of a sequence; empty if the program has no place for one.
+    seqs: Vec<u64>,
+    advise: Advise,
+    allow_writes: bool,
+    timeout: Duration,
 }
 
-impl Record for Program<'_> {
-    fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
-        let command = placeholder::with_batch(self.command, batch);
-        self.progress.at(&format!("recording batch {batch}"));
-        // It is run several times, and only what it writes before a failure is of use.
-        let written = NamedTempFile::new().map_err(|error| UserError::new(error.to_string()))?;
-        let to = || match written.reopen() {
-            Ok(file) => Ok(Sink::File(file)),
-            Err(error) => Err(UserError::new(error.to_string())),
+impl<'a> Asked<'a> {
+    /// Reads the options.
+    ///
+    /// # Errors
+    ///
+    /// A value is invalid, or the command lacks a placeholder.
+    pub fn new(
+        command: &'a [OsString],
+        sizes: &TypedSizes,
+        options: &cli::ProgramOptions,
+        advise: Advise,
+    ) -> Result<Self, UserError> {
+        placeholder::check(command)?;
+        let seqs = sizes.seqs()?;
+        placeholder::check_seq(command, !seqs.is_empty())?;
+        let timeout = options.timeout.as_deref();
+        let timeout = timeout.map(|text| values::seconds("--timeout", text));
+        Ok(Self {
+            command,
+            seqs,
+            advise,
+            allow_writes: options.allow_writes,
+            timeout: timeout.transpose()?.unwrap_or(TIMEOUT),
+        })
+    }
+
+    /// Finds the largest batch on each of `cards`, with each length of a sequence, and writes the answer.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn run(&self, cards: &[Card], output: &cli::Output) -> anyhow::Result<u8> {
+        if cards.is_empty() {
+            return Err(UserError::no_card("a largest batch needs a card").into());
+        }
+        let several = self.seqs.len() > 1;
+        match several {
+            true => output::check_file(output)?,
+            false => output::check(output)?,
+        }
+        interrupt::watch(GRACE)?;
+        // Two recordings at small batches, and two at the answer of each card.
+        let rows = self.seqs.len().max(1);
+        let progress = Progress::new(output.quiet, ((2 + 2 * cards.len()) * rows) as u64);
+        let of = |seq: Option<u64>| {
+            let command = seq.map_or_else(
+                || self.command.to_vec(),
+                |seq| placeholder::with_seq(self.command, seq),
+            );
+            self.with(&command, cards, &progress)
         };
-        let launch = Launch {
-            command: &command,
-            cards: std::slice::from_ref(card),
-            steps: None,
-            allow_writes: false,
-            timeout: TIMEOUT,
+        let reports = match self.seqs.as_slice() {
+            [] => vec![of(None)?],
+            seqs => seqs
+                .iter()
+                .map(|seq| of(Some(*seq)))
+                .collect::<Result<_, _>>()?,
         };
-        let ran = launch.run(ProgramOutput {
-            stdout: to()?,
-            stderr: to()?,
+        progress.done();
+        interrupt::disarm();
+        match several {
+            true => output::write(&self.table(cards, &reports), output)?,
+            false => output::write(&reports[0], output)?,
+        }
+        let mut batches = reports.iter().flat_map(|report| &report.cards);
+        Ok(match batches.all(|card| card.max_batch > 0) {
+            true => FITS,
+            false => DOES_NOT_FIT,
+        })
+    }
+
+    fn with(
+        &self,
+        command: &[OsString],
+        cards: &[Card],
+        progress: &Progress,
+    ) -> Result<TorchBatchReport, UserError> {
+        let mut program = Followed {
+            program: Silent {
+                command,
+                script: None,
+                allow_writes: self.allow_writes,
+                timeout: self.timeout,
+            },
+            progress,
+        };
+        let shown = placeholder::shown(command);
+        largest_batches(shown, None, cards, self.advise, &mut program)
+    }
+
+    /// One row for each of `reports`, which are of the lengths of a sequence.
+    fn table(&self, cards: &[Card], reports: &[TorchBatchReport]) -> TorchTableReport {
+        let program = placeholder::shown(self.command);
+        let rows = self.seqs.iter().zip(reports).map(|(seq, report)| {
+            let batches = report.cards.iter().map(|card| card.max_batch);
+            TorchTableRow {
+                model: report.program.clone(),
+                recipe: seq.to_string(),
+                precision: String::new(),
+                batches: batches.collect(),
+            }
         });
-        let ran = ran.map_err(UserError::from)?;
-        let name = placeholder::shown(&command);
-        let failed = failure(&name, &ran.recordings, ran.ended, false);
-        let mut recordings = ran.recordings.into_iter();
-        match (failed, recordings.next(), recordings.next()) {
-            (None, Some(recording), None) => Ok(recording),
-            (Some(error), Some(_), _) => {
-                show_end(&written);
-                Err(error)
-            }
-            (None, Some(_), Some(_)) => Err(UserError::new(format!(
-                "{name}: several of its processes use a GPU"
-            ))
-            .hint("the largest batch is found for one process; `fit-check run` follows several")),
-            (_, None, _) => {
-                show_end(&written);
-                Err(UserError::new(format!(
-                    "{name}: it {} and used no GPU through PyTorch",
-                    ran.ended
-                ))
-                .hint("the program must train with PyTorch on `cuda`"))
-            }
+        let torch = reports.last().map(|report| report.torch.clone());
+        TorchTableReport {
+            program: Some(program),
+            rows: rows.collect(),
+            ..empty_table(torch.unwrap_or_default(), cards)
         }
     }
 }
 
-/// Shows the last lines that the program wrote.
-fn show_end(written: &NamedTempFile) {
-    let text = std::fs::read(written.path()).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().collect();
-    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
-        anstream::eprintln!("  | {line}");
+/// A table for `cards` without rows.
+pub(super) fn empty_table(torch: Torch, cards: &[Card]) -> TorchTableReport {
+    TorchTableReport {
+        schema: SCHEMA,
+        program: None,
+        recorded_on: None,
+        torch,
+        cards: cards.iter().map(Card::label).collect(),
+        gpus: cards.iter().map(GpuName::new).collect(),
+        rows: Vec::new(),
     }
 }

@@ -1,28 +1,36 @@
-//! Networks of the zoo in PyTorch (`--framework pytorch`), from what was recorded beforehand: no Python is started.
+//! Networks of the zoo in PyTorch (`--framework pytorch`), from what was recorded beforehand: no Python is started. Paths go to
+//! [`torch_path`].
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use estimator::Bytes;
 use model_zoo::Variant;
-use serde_json::json;
 use strum::VariantNames;
 use torch_memory::allocator::AllocatorConfig;
-use torch_memory::kept::{self, Kept};
+use torch_memory::kept::{self, Kept, RECORDED_ON};
 use torch_memory::recorder::allocator_variable;
+use torch_memory::replay::least_capacity;
 use torch_memory::stream::Recording;
 
-use crate::cli;
+use super::torch_batches::empty_table;
+use super::torch_path::{self, Configured, batch};
+use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
+use crate::interrupt;
 use crate::job_info::SCHEMA;
+use crate::model_source;
 use crate::output;
 use crate::output::torch::WithModules;
+use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::TorchReport;
 use crate::torch_program::batches::{TorchTableReport, TorchTableRow, of_kept};
+use crate::torch_program::fitting::{TorchFitsReport, fitting_cards};
+use crate::torch_program::job::TorchJob;
 use crate::torch_program::plot::{layer_names, plot};
-use crate::torch_program::report::{Approximation, ProcessReport, Torch};
+use crate::torch_program::report::{ProcessReport, Torch};
 use crate::user_error::UserError;
+use crate::user_program::GRACE;
 use crate::values;
 
 /// A framework that trains a network.
@@ -33,14 +41,30 @@ enum Framework {
     PyTorch,
 }
 
-/// Whether `framework`, as typed, is PyTorch.
+/// Whether `framework`, as typed, is PyTorch. `options` are for it alone.
 ///
 /// # Errors
 ///
-/// It is neither PyTorch nor burn.
-pub(super) fn is_asked(framework: &str) -> Result<bool, UserError> {
+/// It is neither PyTorch nor burn, or burn has options of PyTorch.
+pub(super) fn is_asked(
+    framework: &str,
+    options: Option<&cli::TorchOptions>,
+) -> Result<bool, UserError> {
+    if framework.contains(',') {
+        return Err(UserError::new("--framework takes one framework")
+            .hint("ask twice: with --framework burn, and with --framework pytorch"));
+    }
     let framework: Framework = values::choice("--framework", framework, Framework::VARIANTS)?;
-    Ok(framework == Framework::PyTorch)
+    let is_pytorch = framework == Framework::PyTorch;
+    let typed = options.and_then(|options| {
+        let attention = options.attention.as_ref().map(|_| "--attention");
+        attention.or_else(|| options.python.as_ref().map(|_| "--python"))
+    });
+    match typed.filter(|_| !is_pytorch) {
+        Some(option) => Err(UserError::new(format!("{option} is of PyTorch"))
+            .hint("add --framework pytorch, or leave it out")),
+        None => Ok(is_pytorch),
+    }
 }
 
 /// A network that was recorded.
@@ -53,15 +77,14 @@ struct Network {
 
 impl Network {
     /// The recorded network that `model` names, in a number format.
-    fn find(model: &str, precision: &str, options: &cli::Options) -> Result<Self, UserError> {
-        refuse(options)?;
-        if Path::new(model).exists() {
-            return Err(UserError::new(format!(
-                "{model}: files are not followed with --framework pytorch"
-            ))
-            .hint("`fit-check run -- python train.py` follows a program that trains this model"));
-        }
+    fn find(
+        model: &str,
+        precision: &str,
+        options: &cli::Options,
+        torch: Option<&cli::TorchOptions>,
+    ) -> Result<Self, UserError> {
         let variant = model_zoo::find(model)?;
+        refuse(options, torch)?;
         let kept = kept::find(variant.name, precision);
         let kept = kept.map_err(|error| UserError::new(format!("{model}: {error}")))?;
         let kept = kept.ok_or_else(|| missing(&variant, precision))?;
@@ -86,26 +109,39 @@ impl Network {
         }
     }
 
-    /// `resnet-50, batch 32, fp32`
-    fn headline(&self, batch: Option<u64>) -> String {
-        let batch = batch.map_or(String::new(), |batch| format!(", batch {batch}"));
-        format!("{}{batch}, {}", self.variant.name, self.precision)
+    fn job(&self, batch: Option<u64>) -> TorchJob {
+        TorchJob {
+            model: self.variant.name.into(),
+            batch,
+            input: self.variant.input,
+            precision: self.precision.clone(),
+            optimizer: self.variant.optimizer.to_string(),
+            ..TorchJob::default()
+        }
+    }
+
+    /// The batch that was typed, or that of the published recipe.
+    fn batch(&self, samples: Option<&str>, tokens: Option<&str>) -> Result<u64, UserError> {
+        let typed = batch(samples, tokens, &self.job(None))?;
+        Ok(typed.unwrap_or(self.variant.batch as u64))
     }
 }
 
 /// Refuses what a recorded network does not follow.
-fn refuse(options: &cli::Options) -> Result<(), UserError> {
+fn refuse(options: &cli::Options, torch: Option<&cli::TorchOptions>) -> Result<(), UserError> {
+    let attention = torch.is_some_and(|torch| torch.attention.is_some());
     let typed = [
         ("--optimizer", options.optimizer.is_some()),
         ("--accumulate", options.accumulate.is_some()),
         ("--checkpointing", options.checkpointing),
         ("--freeze", !options.freeze.is_empty()),
         ("--lora", options.lora.is_some()),
+        ("--attention", attention),
         ("a size of a sample", options.sizes.any()),
     ];
     match typed.into_iter().find(|(_, typed)| *typed) {
         Some((option, _)) => Err(UserError::new(format!("{option} is not followed with --framework pytorch")).hint(
-            "these networks were recorded with the recipe of `fit-check models`; `fit-check run -- python train.py` follows a program of yours",
+            "these networks were recorded with the recipe of `fit-check models`; the path of a config.json takes it, and `fit-check run -- python train.py` follows a program of yours",
         )),
         None => Ok(()),
     }
@@ -126,40 +162,38 @@ fn missing(variant: &Variant, precision: &str) -> UserError {
 
 /// The answer of `estimate`.
 pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    if model_source::is_path(&raw.job.model) {
+        return torch_path::estimate(raw);
+    }
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
+    let step = &raw.job.step;
     let network = Network::find(
         &raw.job.model,
-        &raw.job.step.precision,
-        &raw.job.step.options,
+        &step.precision,
+        &step.options,
+        Some(&raw.job.torch),
     )?;
-    if raw.tokens.is_some() {
-        return Err(
-            UserError::new("--tokens is not followed with --framework pytorch")
-                .hint("--batch N says how many samples")
-                .into(),
-        );
-    }
-    let batch = values::optional_count("--batch", raw.batch.as_deref())?;
-    let batch = batch.unwrap_or(network.variant.batch) as u64;
+    let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     let recording = network.recording(batch);
-    let process = |card| ProcessReport::new(&recording, card, &network.config);
+    let config = &network.config;
+    let process = ProcessReport::new(&recording, cards.first(), config, raw.advise);
+    let others = cards.iter().skip(1);
+    let process = others.fold(process, |process, card| {
+        process.on(&recording, card, config, raw.advise)
+    });
     let report = TorchReport {
         schema: SCHEMA,
-        program: network.headline(Some(batch)),
+        program: network.variant.name.into(),
+        job: Some(network.job(Some(batch))),
+        recorded_on: Some(RECORDED_ON.into()),
         torch: Torch::of(&network.kept.process),
         steps: recording.steps,
-        processes: match cards.is_empty() {
-            true => vec![process(None)],
-            false => cards.iter().map(|card| process(Some(card))).collect(),
-        },
-        approximations: vec![beforehand()],
-        information: BTreeMap::from([(
-            "optimizer".into(),
-            json!(network.variant.optimizer.to_string()),
-        )]),
+        processes: vec![process],
+        approximations: Vec::new(),
+        information: BTreeMap::new(),
     };
     match raw.layers {
         true => output::write(&WithModules(&report), &raw.output)?,
@@ -168,49 +202,32 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     if raw.plots.any() {
         let names = layer_names(&recording.trace);
         let process = &report.processes[0];
-        raw.plots.write(&plot(
-            &report,
-            process,
-            &recording.trace,
-            &network.config,
-            &names,
-        ))?;
+        raw.plots
+            .write(&plot(&report, process, &recording.trace, config, &names))?;
     }
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
 }
 
-/// What the recording of another day and card does not know.
-fn beforehand() -> Approximation {
-    Approximation {
-        kind: "recorded beforehand".into(),
-        text: format!(
-            "with the kernels for an {}, at two small batches",
-            kept::RECORDED_ON
-        ),
-        bytes: Bytes::ZERO,
-        count: 1,
-    }
-}
-
 /// The answer of `max-batch`.
 pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
+    if model_source::is_path(&raw.job.model) {
+        return torch_path::max_batch(raw);
+    }
     output::check(&raw.output)?;
+    let step = &raw.job.step;
     let network = Network::find(
         &raw.job.model,
-        &raw.job.step.precision,
-        &raw.job.step.options,
+        &step.precision,
+        &step.options,
+        Some(&raw.job.torch),
     )?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     if cards.is_empty() {
         return Err(UserError::no_card("max-batch needs a card").into());
     }
-    let report = of_kept(
-        network.headline(None),
-        &network.kept,
-        network.config,
-        &cards,
-    );
+    let job = network.job(None);
+    let report = of_kept(job, &network.kept, network.config, &cards, raw.advise);
     output::write(&report, &raw.output)?;
     Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
         true => FITS,
@@ -218,9 +235,40 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     })
 }
 
+/// The answer of `gpus --fits`.
+pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    if model_source::is_path(model) {
+        return Err(UserError::new("--fits takes networks of the zoo with --framework pytorch")
+            .hint(format!(
+                "`fit-check estimate {model} --framework pytorch --gpu 24GB --advise` names cards that are enough"
+            ))
+            .into());
+    }
+    let network = Network::find(model, &raw.step.precision, &raw.step.options, None)?;
+    let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
+    let torch = Torch::of(&network.kept.process);
+    let trace = network.recording(batch).trace;
+    let (cards, nearest) = fitting_cards(&trace, &network.config, &torch);
+    let report = TorchFitsReport {
+        schema: SCHEMA,
+        job: network.job(Some(batch)),
+        torch,
+        recorded_on: RECORDED_ON.into(),
+        required_bytes: Bytes(least_capacity(&trace, &network.config)),
+        cards,
+        nearest,
+    };
+    output::write(&report, &raw.output)?;
+    Ok(match report.cards.is_empty() {
+        true => DOES_NOT_FIT,
+        false => FITS,
+    })
+}
+
 /// The answer of `table`.
 pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
-    output::check(&raw.output)?;
+    output::check_file(&raw.output)?;
     if raw.preset.is_some() {
         return Err(
             UserError::new("--preset is not followed with --framework pytorch")
@@ -228,39 +276,79 @@ pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
                 .into(),
         );
     }
-    let precisions = match raw.precision.as_slice() {
-        [] => vec!["fp32".to_string()],
-        named => named.to_vec(),
-    };
-    let mut rows = Vec::new();
-    let mut torch = Torch::default();
-    for precision in &precisions {
-        let every = kept::names(precision)
-            .into_iter()
-            .map(str::to_string)
-            .collect();
-        let models = if raw.models.is_empty() {
-            every
-        } else {
-            raw.models.clone()
+    let named = raw.precision.iter().flat_map(|list| list.split(','));
+    let named = named.map(str::trim).filter(|text| !text.is_empty());
+    let mut precisions: Vec<&str> = named.collect();
+    if precisions.is_empty() {
+        precisions.push("fp32");
+    }
+    let mut report = empty_table(Torch::default(), cards);
+    for precision in precisions {
+        let every = kept::names(precision).into_iter().map(str::to_string);
+        let models = match raw.models.is_empty() {
+            true => every.collect(),
+            false => raw.models.clone(),
         };
         for model in models {
-            let network = Network::find(&model, precision, &raw.options)?;
-            torch = Torch::of(&network.kept.process);
-            let report = of_kept(String::new(), &network.kept, network.config, cards);
-            rows.push(TorchTableRow {
-                model: network.variant.name.into(),
-                precision: network.precision,
-                batches: report.cards.iter().map(|card| card.max_batch).collect(),
-            });
+            match model_source::is_path(&model) {
+                true => add_path(&mut report, raw, &model, precision, cards)?,
+                false => add_kept(&mut report, raw, &model, precision, cards)?,
+            }
         }
     }
-    let report = TorchTableReport {
-        schema: SCHEMA,
-        torch,
-        cards: cards.iter().map(Card::label).collect(),
-        rows,
-    };
+    interrupt::disarm();
     output::write(&report, &raw.output)?;
     Ok(FITS)
+}
+
+/// Adds the row of a network that was recorded beforehand.
+fn add_kept(
+    table: &mut TorchTableReport,
+    raw: &cli::Table,
+    model: &str,
+    precision: &str,
+    cards: &[Card],
+) -> Result<(), UserError> {
+    let network = Network::find(model, precision, &raw.options, Some(&raw.torch))?;
+    let job = network.job(None);
+    let found = of_kept(
+        job.clone(),
+        &network.kept,
+        network.config,
+        cards,
+        Advise::Never,
+    );
+    table.torch = found.torch;
+    table.recorded_on = found.recorded_on;
+    table.rows.push(TorchTableRow {
+        model: job.model.clone(),
+        recipe: job.short_recipe(),
+        precision: job.number_format().into(),
+        batches: found.cards.iter().map(|card| card.max_batch).collect(),
+    });
+    Ok(())
+}
+
+/// Adds the row of the network of a `config.json`.
+fn add_path(
+    table: &mut TorchTableReport,
+    raw: &cli::Table,
+    model: &str,
+    precision: &str,
+    cards: &[Card],
+) -> anyhow::Result<()> {
+    let asked = Configured::new(model, precision, &raw.options, &raw.torch)?;
+    interrupt::watch(GRACE)?;
+    let progress = Progress::new(raw.output.quiet, 2 + 2 * cards.len() as u64);
+    let found = asked.largest_batches(cards, Advise::Never, &progress)?;
+    progress.done();
+    let job = asked.job();
+    table.torch = found.torch;
+    table.rows.push(TorchTableRow {
+        model: job.model.clone(),
+        recipe: job.short_recipe(),
+        precision: job.number_format().into(),
+        batches: found.cards.iter().map(|card| card.max_batch).collect(),
+    });
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::job_lines::{headline, notes, short};
 use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
-use crate::gpu_search::{FitsReport, NearestGpu};
+use crate::gpu_search::{FitsReport, FittingGpu, NearestGpu};
 
 impl FitsReport {
     /// The cards without an answer, by error.
@@ -22,18 +22,46 @@ impl FitsReport {
     }
 }
 
-/// The card that comes nearest, what the step needs there, and how to ask for what would help.
-fn nearest(nearest: &NearestGpu) -> String {
-    let NearestGpu { alias, verdict } = nearest;
-    let lines = format!(
-        "needs {} of {} on the nearest, {}: {}\n\
-         `fit-check estimate` with the same job and --gpu {alias} --advise simulates changes with which it would fit\n",
+/// The card that comes nearest, and what the step needs there.
+pub(super) fn nearest_line(nearest: &NearestGpu) -> String {
+    let verdict = &nearest.verdict;
+    format!(
+        "needs {} of {} on the nearest, {}: {}\n",
         verdict.required_bytes,
         verdict.available(),
         verdict.gpu.name,
         short(verdict),
+    )
+}
+
+/// [`nearest_line`], and how to ask for what would help.
+fn nearest(nearest: &NearestGpu) -> String {
+    let lines = nearest_line(nearest);
+    let alias = nearest.alias;
+    let lines = format!(
+        "{lines}`fit-check estimate` with the same job and --gpu {alias} --advise simulates changes with which it would fit\n"
     );
     wrapped_lines(&lines, 2)
+}
+
+/// The cards on which a step fits.
+pub(super) fn card_table(cards: &[FittingGpu]) -> Table {
+    Table::of("", cards)
+        .column("card", |card| &card.gpu.name)
+        .column_as("--gpu", "alias", |card| card.alias)
+        .column_as("sold as", "marketed_gb", |card| {
+            Cell::Decimal(card.marketed_gb, "GB")
+        })
+        .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
+        .column_as("needs", "required_bytes", |card| card.required_bytes)
+        .column_as("to spare", "headroom_bytes", |card| {
+            Cell::headroom(card.headroom_bytes)
+        })
+        .column_as("at launch", "launch_price_usd", |card| {
+            card.launch_price_usd
+                .map(|price| Cell::Decimal(price, "USD"))
+        })
+        .build()
 }
 
 impl Report for FitsReport {
@@ -68,23 +96,7 @@ impl Report for FitsReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let fitting = Table::of("", &self.cards)
-            .column("card", |card| &card.gpu.name)
-            .column_as("--gpu", "alias", |card| card.alias)
-            .column_as("sold as", "marketed_gb", |card| {
-                Cell::Decimal(card.marketed_gb, "GB")
-            })
-            .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
-            .column_as("needs", "required_bytes", |card| card.required_bytes)
-            .column_as("to spare", "headroom_bytes", |card| {
-                Cell::headroom(card.headroom_bytes)
-            })
-            .column_as("at launch", "launch_price_usd", |card| {
-                card.launch_price_usd
-                    .map(|price| Cell::Decimal(price, "USD"))
-            })
-            .build();
-        let mut tables = vec![fitting];
+        let mut tables = vec![card_table(&self.cards)];
         if !self.undetermined.is_empty() {
             let undetermined = Table::of("No answer", &self.undetermined)
                 .column("card", |card| &card.gpu.name)

@@ -72,7 +72,7 @@ pub(crate) fn number_format(precision: Precision) -> &'static str {
 }
 
 /// ` (3,136 tokens)` after a batch of samples that are made of tokens.
-pub(super) fn in_tokens(tokens: Option<u64>) -> String {
+pub(crate) fn in_tokens(tokens: Option<u64>) -> String {
     let tokens = tokens.map(|tokens| format!(" ({} tokens)", grouped(tokens)));
     tokens.unwrap_or_default()
 }

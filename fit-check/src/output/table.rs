@@ -281,7 +281,7 @@ impl Report for TableReport {
 }
 
 /// The style: readable on a phone and in the dark, self-contained.
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
 .wide { overflow-x: auto; }

@@ -6,11 +6,14 @@ use estimator::{Bytes, Category};
 use serde::Serialize;
 use strum::IntoEnumIterator;
 
-use super::estimate::{Figure, breakdown, layer_table, verdicts_and_figures};
-use super::terminal::{FAINT, GOOD, TITLE, columns, grouped, styled};
-use super::{Report, Table};
+use super::estimate::{Figure, breakdown, layer_table};
+use super::job_lines::verdict_lines;
+use super::terminal::{FAINT, GOOD, TITLE, columns, grouped, styled, wrapped, wrapped_lines};
+use super::{Cell, Report, Table, TableBuilder};
 use crate::plots;
-use crate::torch_program::report::{Approximation, ProcessReport, TorchReport};
+use crate::report::Verdict;
+use crate::torch_program::job::TorchJob;
+use crate::torch_program::report::{Approximation, ProcessReport, Torch, TorchReport};
 
 /// The most approximations that a page lists; JSON has all.
 const MAX_LISTED: usize = 8;
@@ -21,7 +24,7 @@ pub(crate) fn figures(process: &ProcessReport) -> Vec<Figure> {
     let words = peak.words();
     let at = match words.is_empty() {
         true => String::new(),
-        false => format!(": {}", words.join(", ")),
+        false => format!(", {}", words.join(", ")),
     };
     let overhead = process.overhead_bytes;
     let mut figures = vec![
@@ -46,7 +49,7 @@ pub(crate) fn figures(process: &ProcessReport) -> Vec<Figure> {
             "device",
             peak.device_bytes,
             format!(
-                "what nvidia-smi would show: reserved, plus {overhead} for context and libraries"
+                "the most that nvidia-smi would show: {overhead} of it for context and libraries"
             ),
         ));
     }
@@ -61,9 +64,15 @@ pub(crate) fn assumptions(
 ) -> Vec<(&'static str, Vec<String>)> {
     let mut lines = vec![
         ("Program", vec![title.to_string()]),
-        ("PyTorch", vec![report.stack()]),
+        ("PyTorch", vec![stack(&report.torch)]),
         ("Card", plots::cards(process.verdicts())),
     ];
+    lines.extend(
+        report
+            .recorded_on
+            .as_deref()
+            .map(|on| ("Method", vec![recorded(on)])),
+    );
     let approximations = report.approximations.iter().map(approximation);
     let approximations: Vec<_> = approximations.collect();
     if !approximations.is_empty() {
@@ -93,37 +102,70 @@ fn approximation(found: &Approximation) -> String {
     format!("{}: {}{facts}", found.kind, found.text)
 }
 
+/// `resnet-50 in PyTorch 2.15.0: batch 32, 224x224 px, fp32, momentum`: the framework, and what is known of all that decides
+/// the figures.
+pub(crate) fn headline(program: &str, torch: &Torch, facts: &[String]) -> String {
+    let mut line = format!("{} in PyTorch", styled(TITLE, program));
+    let version = torch.short_version();
+    if !version.is_empty() {
+        let _ = write!(line, " {version}");
+    }
+    if !facts.is_empty() {
+        let _ = write!(line, ": {}", facts.join(", "));
+    }
+    line
+}
+
+/// `PyTorch 2.15.0+cu132, Python 3.11.7`
+pub(crate) fn stack(torch: &Torch) -> String {
+    let mut parts = Vec::new();
+    for (name, version) in [("PyTorch", &torch.version), ("Python", &torch.python)] {
+        if !version.is_empty() {
+            parts.push(format!("{name} {version}"));
+        }
+    }
+    if !torch.allocator_conf.is_empty() {
+        parts.push(format!("PYTORCH_CUDA_ALLOC_CONF={}", torch.allocator_conf));
+    }
+    parts.join(", ")
+}
+
+/// What stands behind a figure that was recorded beforehand with the kernels of the card `recorded_on`.
+pub(crate) fn recorded(recorded_on: &str) -> String {
+    format!("from recordings of two small batches, with the kernels of an {recorded_on}")
+}
+
+/// `lines`, those that say something, as the faint end of a page.
+pub(crate) fn notes(lines: &[String]) -> String {
+    let lines = lines.iter().filter(|line| !line.is_empty());
+    let mut page = String::new();
+    for line in lines {
+        let _ = writeln!(page, "{}", styled(FAINT, wrapped(line, 2, 4)));
+    }
+    page
+}
+
 impl TorchReport {
-    /// `python train.py, 2 optimizer steps, AdamW`
-    pub(crate) fn headline(&self) -> String {
-        let mut parts = vec![styled(TITLE, &self.program)];
-        parts.extend(match self.steps {
+    /// What is known of all that decides the figures.
+    fn facts(&self) -> Vec<String> {
+        if let Some(job) = &self.job {
+            return job.recipe();
+        }
+        if self.torch.version.is_empty() {
+            return vec!["a memory snapshot".into()];
+        }
+        let steps = match self.steps {
             0 => None,
             1 => Some("1 optimizer step".into()),
             steps => Some(format!("{steps} optimizer steps")),
-        });
+        };
         let optimizer = self.information.get("optimizer");
-        parts.extend(optimizer.and_then(|name| name.as_str()).map(str::to_string));
-        parts.join(", ")
-    }
-
-    /// `PyTorch 2.15.0+cu132, Python 3.11.7`
-    fn stack(&self) -> String {
-        let torch = &self.torch;
-        let mut parts = Vec::new();
-        for (name, version) in [("PyTorch", &torch.version), ("Python", &torch.python)] {
-            if !version.is_empty() {
-                parts.push(format!("{name} {version}"));
-            }
-        }
-        if !torch.allocator_conf.is_empty() {
-            parts.push(format!("PYTORCH_CUDA_ALLOC_CONF={}", torch.allocator_conf));
-        }
-        parts.join(", ")
+        let optimizer = optimizer.and_then(|name| name.as_str()).map(str::to_string);
+        [steps, optimizer].into_iter().flatten().collect()
     }
 
     fn full_page(&self, layers: bool) -> String {
-        let mut page = format!("{}\n\n", self.headline());
+        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
         for process in &self.processes {
             if self.processes.len() > 1 {
                 let _ = writeln!(
@@ -132,13 +174,12 @@ impl TorchReport {
                     styled(TITLE, format!("rank {}", process.rank))
                 );
             }
-            page += &verdicts_and_figures(process.verdicts(), &figures(process));
             page += &process.text();
         }
         if !self.approximations.is_empty() {
             page += "  not followed exactly:\n";
             for found in self.approximations.iter().take(MAX_LISTED) {
-                let _ = writeln!(page, "    {}", approximation(found));
+                let _ = writeln!(page, "{}", wrapped(&approximation(found), 4, 6));
             }
             let more = self.approximations.len().saturating_sub(MAX_LISTED);
             if more > 0 {
@@ -146,10 +187,19 @@ impl TorchReport {
             }
             page.push('\n');
         }
-        let stack = self.stack();
-        if !stack.is_empty() {
-            let _ = writeln!(page, "  {}", styled(FAINT, stack));
-        }
+        let gpus = self.processes.iter().flat_map(ProcessReport::verdicts);
+        page += &notes(&[
+            self.recorded_on
+                .as_deref()
+                .map(recorded)
+                .unwrap_or_default(),
+            stack(&self.torch),
+            self.torch.not_on(gpus.map(|verdict| &verdict.gpu)),
+            self.job
+                .as_ref()
+                .and_then(|job| job.note.clone())
+                .unwrap_or_default(),
+        ]);
         if layers && let Some(process) = self.largest() {
             page.push('\n');
             page += &columns(&layer_table(&process.layers));
@@ -159,30 +209,68 @@ impl TorchReport {
 }
 
 impl ProcessReport {
-    /// The parts of a page after the figures.
+    /// The lines of the verdicts; without a card, what is needed.
+    fn needs(&self) -> String {
+        let peak = &self.peak;
+        // What `nvidia-smi` shows is known of the first card.
+        let shown =
+            |first: bool| (first && self.overhead_bytes > Bytes::ZERO).then_some(peak.device_bytes);
+        let verdicts = self.verdicts().iter().enumerate();
+        let lines = verdicts.map(|(index, verdict)| verdict_lines(verdict, shown(index == 0)));
+        let lines: Vec<_> = lines.collect();
+        match lines.is_empty() {
+            true => wrapped_lines(
+                &format!(
+                    "{} {}; nvidia-smi shows up to {}, where the card has so much",
+                    styled(TITLE, "needs"),
+                    peak.required_bytes,
+                    peak.device_bytes
+                ),
+                2,
+            ),
+            false => wrapped_lines(&lines.join("\n"), 2),
+        }
+    }
+
+    /// The lines of a page about this process.
     fn text(&self) -> String {
-        let mut text = String::new();
+        let mut text = self.needs();
+        text.push('\n');
         if let Some(error) = &self.out_of_memory {
-            let _ = writeln!(text, "  {}\n", styled(FAINT, error));
+            let _ = writeln!(text, "{}\n", styled(FAINT, wrapped(error, 2, 2)));
         }
         for alternative in &self.alternatives {
             let fits = match alternative.fits {
                 true => styled(GOOD, "fits"),
                 false => "does not fit either".into(),
             };
-            let _ = writeln!(
-                text,
-                "  {}: {fits}, needs {}",
+            let line = format!(
+                "{}: {fits}, needs {}",
                 alternative.change, alternative.required_bytes
             );
+            let _ = writeln!(text, "{}", wrapped(&line, 2, 4));
         }
         if !self.alternatives.is_empty() {
             text.push('\n');
         }
+        let peak = &self.peak;
+        let most = std::iter::once(format!("{} allocated at the peak", peak.allocated_bytes));
+        let most: Vec<_> = most.chain(peak.words()).collect();
+        let end = if self.at_peak.is_some() { ":" } else { "" };
+        let _ = writeln!(
+            text,
+            "{}\n",
+            wrapped(&format!("{}{end}", most.join(", ")), 2, 4)
+        );
         if let Some(at_peak) = &self.at_peak {
             text += &breakdown(at_peak);
             text.push('\n');
         }
+        let counters = format!(
+            "torch.cuda.max_memory_allocated() is {}, max_memory_reserved() {} with enough memory",
+            peak.allocated_bytes, peak.reserved_bytes
+        );
+        let _ = writeln!(text, "{}\n", wrapped(&counters, 2, 4));
         text
     }
 }
@@ -195,6 +283,10 @@ pub struct WithModules<'a>(pub &'a TorchReport);
 impl Report for WithModules<'_> {
     fn terminal(&self) -> String {
         self.0.full_page(true)
+    }
+
+    fn headline(&self) -> String {
+        self.0.headline()
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -213,50 +305,74 @@ impl Report for TorchReport {
         self.full_page(false)
     }
 
+    fn headline(&self) -> String {
+        headline(&self.program, &self.torch, &self.facts())
+    }
+
     fn tables(&self) -> Vec<Table> {
-        let mut table = Table::of("", &self.processes)
-            .column("program", |_| &self.program)
-            .column("rank", |process| u64::from(process.rank))
-            .column("torch", |_| &self.torch.version)
-            .column("steps", |_| u64::from(self.steps))
-            .column("gpu", |process| {
-                process.verdict.as_ref().map(|verdict| &verdict.gpu.name)
+        // A row for each verdict, or for each process if no card was named.
+        let rows = self.processes.iter().flat_map(|process| {
+            let verdicts = process.verdicts().iter().map(Some);
+            let none = process.verdicts().is_empty().then_some(None);
+            let verdicts = verdicts.chain(none);
+            verdicts.map(move |verdict| (process, verdict))
+        });
+        let rows: Vec<(&ProcessReport, Option<&Verdict>)> = rows.collect();
+        let table = with_job(Table::of("", &rows), self.job.as_ref(), &self.torch)
+            .column("program", |_| &self.program);
+        let mut table = match &self.job {
+            Some(job) => table.column("batch", |_| job.batch),
+            None => table
+                .column("rank", |(process, _)| u64::from(process.rank))
+                .column("steps", |_| u64::from(self.steps)),
+        };
+        table = table
+            .column("gpu", |(_, verdict)| {
+                verdict.map(|verdict| &verdict.gpu.name)
             })
-            .column("fits", |process| {
-                process.verdict.as_ref().map(|verdict| verdict.fits)
+            .column("fits", |(_, verdict)| verdict.map(|verdict| verdict.fits))
+            .column_as("headroom", "headroom_bytes", |(_, verdict)| {
+                verdict.map(|verdict| Cell::headroom(verdict.headroom_bytes))
             })
-            .column_as("headroom", "headroom_bytes", |process| {
-                let headroom = process
-                    .verdict
-                    .as_ref()
-                    .map(|verdict| verdict.headroom_bytes);
-                headroom.map(super::Cell::headroom)
+            .column_as("needs", "required_bytes", |(process, verdict)| {
+                let of_card = verdict.map(|verdict| verdict.required_bytes);
+                of_card.unwrap_or(process.peak.required_bytes)
             })
-            .column_as("needs", "required_bytes", |process| {
-                process.peak.required_bytes
-            })
-            .column_as("allocated", "allocated_bytes", |process| {
+            .column_as("allocated", "allocated_bytes", |(process, _)| {
                 process.peak.allocated_bytes
             })
-            .column_as("reserved", "reserved_bytes", |process| {
+            .column_as("reserved", "reserved_bytes", |(process, _)| {
                 process.peak.reserved_bytes
             })
-            .column_as("device", "device_bytes", |process| {
+            .column_as("device", "device_bytes", |(process, _)| {
                 process.peak.device_bytes
             });
         for category in Category::iter() {
             let name = category.to_string();
             let csv_name = format!("{category}_bytes");
-            table = table.column_as(name, csv_name, |process| {
+            table = table.column_as(name, csv_name, |(process, _)| {
                 process.at_peak.as_ref().map(|at_peak| at_peak[category])
             });
         }
-        let table = table.column_as("why", "reason", |process| {
-            process
-                .verdict
-                .as_ref()
-                .and_then(|verdict| verdict.reason.as_ref())
+        let table = table.column_as("why", "reason", |(_, verdict)| {
+            verdict.and_then(|verdict| verdict.reason.as_ref())
         });
         vec![table.build()]
+    }
+}
+
+/// `table` with the columns that say of which job its rows are: the framework, and all that decides the figures.
+pub(crate) fn with_job<'a, T>(
+    table: TableBuilder<'a, T>,
+    job: Option<&TorchJob>,
+    torch: &Torch,
+) -> TableBuilder<'a, T> {
+    let table = table.column("framework", |_| format!("PyTorch {}", torch.version));
+    match job {
+        None => table,
+        Some(job) => table
+            .column("sample", |_| job.sample())
+            .column("precision", |_| job.number_format())
+            .column("optimizer", |_| &job.optimizer),
     }
 }

@@ -2,99 +2,112 @@
 
 use std::fmt::Write;
 
-use super::terminal::{BAD, FAINT, GOOD, TITLE, columns, styled};
-use super::{Report, Table};
+use estimator::Bytes;
+use maud::html;
+
+use super::html::document;
+use super::job_lines::in_tokens;
+use super::table::STYLE;
+use super::terminal::{BAD, GOOD, columns, styled, wrapped, wrapped_lines};
+use super::torch::{headline, notes, recorded, stack, with_job};
+use super::{Cell, Column, Report, Table, column};
 use crate::torch_program::batches::{TorchBatchReport, TorchCardBatch, TorchTableReport};
 
-/// The lines about `card`.
-fn card_lines(card: &TorchCardBatch) -> String {
+/// The lines about `card`: its largest batch and what it needs, and why the next does not fit.
+fn card_lines(card: &TorchCardBatch, is_recorded_now: bool) -> String {
     let answer = match card.max_batch {
         0 => styled(BAD, "not even one sample fits"),
-        batch => styled(GOOD, format!("batch {batch}")),
+        batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
     let gpu = &card.gpu;
-    let shares = format!(
-        "{} usable, {} for the process",
-        gpu.usable_bytes, gpu.overhead_bytes
-    );
-    let mut lines = format!("  {answer} on {}  {}\n", gpu.name, styled(FAINT, shares));
-    if let Some(at) = &card.at_max {
-        let _ = writeln!(
-            lines,
-            "    batch {:<6} needs {:>10}, {} allocated and {} reserved on a card with enough memory",
-            at.batch,
-            at.required_bytes.to_string(),
-            at.allocated_bytes,
-            at.reserved_bytes
-        );
+    let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
+    let at = card.at_max.as_ref().unwrap_or(&card.next);
+    let mut lines = format!("{answer} on {}\n", gpu.name);
+    let _ = write!(lines, "  needs {} of {available}", at.required_bytes);
+    if gpu.overhead_bytes != Bytes::ZERO && card.at_max.is_some() {
+        let _ = write!(lines, "; nvidia-smi shows up to {}", at.device_bytes);
     }
-    let next = &card.next;
     let _ = writeln!(
         lines,
-        "    batch {:<6} needs {:>10}: {}",
-        next.batch,
-        next.required_bytes.to_string(),
-        card.next_refused
+        "\n  batch {}: {}",
+        card.next.batch, card.next_refused
     );
     if let Some(batch) = card.expandable_batch {
         let _ = writeln!(
             lines,
-            "    with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True batch {batch} fits (by replay)"
+            "  with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: batch {batch}"
         );
     }
-    if let Some(why) = &card.unconfirmed {
-        let _ = writeln!(lines, "    found by replay: {why}");
+    for larger in &card.larger_cards {
+        let _ = writeln!(
+            lines,
+            "  with --gpu {} ({}): batch {}",
+            larger.alias, larger.name, larger.max_batch
+        );
     }
-    lines
+    if let Some(why) = card.unconfirmed.as_ref().filter(|_| is_recorded_now) {
+        let _ = writeln!(
+            lines,
+            "  from two small batches, since the answer could not be recorded: {why}"
+        );
+    }
+    wrapped_lines(&lines, 2)
 }
 
-impl Report for TorchTableReport {
-    fn terminal(&self) -> String {
-        let mut page = columns(&self.tables()[0]);
-        let stack = format!(
-            "PyTorch {}; found by replay of two small batches that were recorded beforehand",
-            self.torch.version
-        );
-        let _ = writeln!(page, "\n  {}", styled(FAINT, stack));
-        page
+impl TorchBatchReport {
+    /// What is known of all that decides the figures.
+    fn facts(&self) -> Vec<String> {
+        match &self.job {
+            Some(job) => job.recipe(),
+            None => self.optimizer.iter().cloned().collect(),
+        }
     }
 
-    fn tables(&self) -> Vec<Table> {
-        let mut table = Table::of("", &self.rows)
-            .column("model", |row| &row.model)
-            .column("precision", |row| &row.precision);
-        for (index, card) in self.cards.iter().enumerate() {
-            table = table.column(card.clone(), move |row| row.batches[index]);
+    /// How the batches were found.
+    fn method(&self) -> String {
+        match &self.recorded_on {
+            Some(card) => recorded(card),
+            None if self.cards.iter().all(|card| card.unconfirmed.is_none()) => {
+                "the batch and the next were recorded; two small batches told where to look".into()
+            }
+            None => String::new(),
         }
-        vec![table.build()]
     }
 }
 
 impl Report for TorchBatchReport {
     fn terminal(&self) -> String {
-        let mut page = format!("{}: largest batch\n\n", styled(TITLE, &self.program));
+        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
         for card in &self.cards {
-            page += &card_lines(card);
+            page += &card_lines(card, self.recorded_on.is_none());
             page.push('\n');
         }
-        let recorded = match self.cards.iter().all(|card| card.unconfirmed.is_none()) {
-            true => "; both batches were recorded",
-            false => "",
-        };
-        let stack = format!("PyTorch {}{recorded}", self.torch.version);
-        let _ = writeln!(page, "  {}", styled(FAINT, stack));
-        page
+        page + &notes(&[
+            self.method(),
+            stack(&self.torch),
+            self.torch.not_on(self.cards.iter().map(|card| &card.gpu)),
+        ])
+    }
+
+    fn headline(&self) -> String {
+        let job = headline(&self.program, &self.torch, &self.facts());
+        format!("{job}: the largest batch")
     }
 
     fn tables(&self) -> Vec<Table> {
-        let table = Table::of("", &self.cards)
+        let table = with_job(Table::of("", &self.cards), self.job.as_ref(), &self.torch)
             .column("program", |_| &self.program)
-            .column("torch", |_| &self.torch.version)
             .column("gpu", |card| &card.gpu.name)
             .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
             .column_as("largest batch", "max_batch", |card| card.max_batch)
             .column_as("needs", "required_bytes", |card| {
                 card.at_max.as_ref().map(|at| at.required_bytes)
+            })
+            .column_as("allocated", "allocated_bytes", |card| {
+                card.at_max.as_ref().map(|at| at.allocated_bytes)
+            })
+            .column_as("reserved", "reserved_bytes", |card| {
+                card.at_max.as_ref().map(|at| at.reserved_bytes)
             })
             .column_as("next batch", "next_batch", |card| card.next.batch)
             .column_as("next needs", "next_required_bytes", |card| {
@@ -104,9 +117,96 @@ impl Report for TorchBatchReport {
                 card.expandable_batch
             })
             .column("confirmed", |card| card.unconfirmed.is_none())
+            .column_as("tokens", "max_tokens", |card| card.max_tokens)
             .column_as("why not the next", "next_refused", |card| {
                 &card.next_refused
             });
         vec![table.build()]
+    }
+}
+
+impl TorchTableReport {
+    /// The lines below the table.
+    fn notes(&self) -> Vec<String> {
+        let sizes = self.cards.iter().zip(&self.gpus);
+        let sizes = sizes.map(|(label, gpu)| format!("{label} {}", gpu.usable_bytes));
+        let mut lines = vec![
+            self.recorded_on
+                .as_deref()
+                .map(recorded)
+                .unwrap_or_default(),
+            stack(&self.torch),
+            self.torch.not_on(&self.gpus),
+            format!("usable: {}", sizes.collect::<Vec<_>>().join(", ")),
+        ];
+        lines.retain(|line| !line.is_empty());
+        lines
+    }
+}
+
+impl Report for TorchTableReport {
+    fn terminal(&self) -> String {
+        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
+        page += &columns(&self.tables()[0]);
+        page.push('\n');
+        page + &notes(&self.notes())
+    }
+
+    fn headline(&self) -> String {
+        match &self.program {
+            Some(program) => {
+                format!(
+                    "{}: the largest batches",
+                    headline(program, &self.torch, &[])
+                )
+            }
+            None => format!("Largest batches in PyTorch {}", self.torch.short_version()),
+        }
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let table = Table::of("", &self.rows);
+        let mut table = match &self.program {
+            Some(_) => table.column("sequence", |row| &row.recipe),
+            None => table
+                .column("model", |row| &row.model)
+                .column("recipe", |row| &row.recipe)
+                .column("precision", |row| &row.precision),
+        };
+        for (index, card) in self.cards.iter().enumerate() {
+            table = table.column(card.clone(), move |row| row.batches[index]);
+        }
+        vec![table.build()]
+    }
+
+    /// The table, and the framework in each row.
+    fn csv(&self) -> Table {
+        let mut table = self.tables().swap_remove(0);
+        table.columns.insert(0, column("framework", "framework"));
+        for row in &mut table.rows {
+            row.insert(0, format!("PyTorch {}", self.torch.version).into());
+        }
+        table
+    }
+
+    fn html(&self) -> Option<String> {
+        let table = self.tables().swap_remove(0);
+        let title = super::terminal::plain(&self.headline());
+        let class = |cell: &Cell| matches!(cell, Cell::Count(_)).then_some("number");
+        let body = html! {
+            h1 { (title) }
+            div class="wide" {
+                table {
+                    thead { tr { @for Column { name, .. } in &table.columns { th { (name) } } } }
+                    tbody {
+                        @for row in &table.rows {
+                            tr { @for cell in row { td class=[class(cell)] { (cell.text()) } } }
+                        }
+                    }
+                }
+            }
+            @for line in self.notes() { p class="faint" { (line) } }
+        };
+        Some(document("Largest batches", STYLE, &body))
     }
 }

@@ -8,14 +8,18 @@ use estimator::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use torch_memory::allocator::AllocatorConfig;
-use torch_memory::kept::Kept;
+use torch_memory::kept::{Kept, RECORDED_ON};
 use torch_memory::replay::{Replay, least_capacity};
 use torch_memory::scaling::Scaling;
 use torch_memory::search::largest_batch;
 use torch_memory::stream::Recording;
 use torch_memory::trace::Trace;
 
-use super::report::{Torch, allocator_config, reason};
+use super::alternatives::MAX_CARDS;
+use super::fitting::driven_cards;
+use super::job::TorchJob;
+use super::report::{Torch, allocator_config, reason, shown};
+use crate::cli::Advise;
 use crate::job_info::{GpuName, SCHEMA};
 use crate::resolve::Card;
 use crate::user_error::UserError;
@@ -35,33 +39,52 @@ const ROUNDS: usize = 3;
 pub struct TorchBatchReport {
     /// Version of this interface.
     pub schema: u32,
-    /// The program and its arguments, with `{batch}`.
+    /// The program and its arguments, with `{batch}`, or the name of a network.
     pub program: String,
+    /// The training step, if the options of the command say all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<TorchJob>,
+    /// The class of the program's optimizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<String>,
+    /// The card with whose kernels the step was recorded beforehand; none if it was recorded now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_on: Option<String>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// The largest batch on each card.
     pub cards: Vec<TorchCardBatch>,
 }
 
-/// The answer of `table --framework pytorch`.
+/// The answer of `table --framework pytorch`, and of `table` with a program and several lengths of a sequence.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct TorchTableReport {
     /// Version of this interface.
     pub schema: u32,
+    /// The program and its arguments, if the rows are of a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The card with whose kernels networks of the zoo were recorded beforehand; none if there are none in the table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_on: Option<String>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// The labels of the cards.
     pub cards: Vec<String>,
-    /// One row for each network and number format.
+    /// The cards.
+    pub gpus: Vec<GpuName>,
+    /// One row for each network and number format, or for each length of a sequence.
     pub rows: Vec<TorchTableRow>,
 }
 
-/// A network in one number format.
+/// A network in one number format, or a program with one length of a sequence.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct TorchTableRow {
-    /// The network.
+    /// The network, or the program.
     pub model: String,
-    /// The number format.
+    /// What decides the figures beside number formats and batch: `224x224 px, momentum`.
+    pub recipe: String,
+    /// The number format; empty for a program.
     pub precision: String,
     /// The largest batch on each card; 0 if not even one sample fits.
     pub batches: Vec<u64>,
@@ -74,6 +97,9 @@ pub struct TorchCardBatch {
     pub gpu: GpuName,
     /// The largest batch; 0 if not even one sample fits.
     pub max_batch: u64,
+    /// Tokens in it, if samples are made of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
     /// What it needs; none if not even one sample fits.
     pub at_max: Option<BatchMemory>,
     /// The first batch that does not fit.
@@ -86,6 +112,21 @@ pub struct TorchCardBatch {
     /// The largest batch with PyTorch's expandable segments, by replay; none if they are in use, or are no help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expandable_batch: Option<u64>,
+    /// The cards with the least memory that have room for more samples, by replay, if they were asked for or not even one
+    /// fits here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub larger_cards: Vec<LargerCard>,
+}
+
+/// A card that has room for more samples.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct LargerCard {
+    /// The name to type for it.
+    pub alias: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The largest batch on it.
+    pub max_batch: u64,
 }
 
 /// The memory of a batch.
@@ -99,16 +140,19 @@ pub struct BatchMemory {
     pub allocated_bytes: Bytes,
     /// `torch.cuda.max_memory_reserved()`, on a card with enough memory.
     pub reserved_bytes: Bytes,
+    /// The most that `nvidia-smi` would show, as in the answer of `run`.
+    pub device_bytes: Bytes,
 }
 
 impl BatchMemory {
-    fn of(batch: u64, trace: &Trace, config: &AllocatorConfig) -> Self {
+    fn of(batch: u64, trace: &Trace, config: &AllocatorConfig, card: &Card) -> Self {
         let replay = Replay::of(trace, config, u64::MAX);
         Self {
             batch,
             required_bytes: Bytes(least_capacity(trace, config)),
             allocated_bytes: Bytes(replay.max_allocated_bytes),
             reserved_bytes: Bytes(replay.max_reserved_bytes),
+            device_bytes: shown(trace, config, Some(card), replay.max_reserved_bytes),
         }
     }
 }
@@ -123,17 +167,20 @@ pub trait Record {
     fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError>;
 }
 
-/// Finds the largest batch on each of `cards`.
+/// Finds the largest batch of `program`, of which `job` says all if it is a network, on each of `cards`.
 ///
 /// # Errors
 ///
 /// The program cannot be recorded at small batches, or what it takes does not follow from them.
 pub fn largest_batches(
     program: String,
+    job: Option<TorchJob>,
     cards: &[Card],
+    advise: Advise,
     record: &mut impl Record,
 ) -> Result<TorchBatchReport, UserError> {
     let mut torch = Torch::default();
+    let mut optimizer = None;
     let mut found = Vec::with_capacity(cards.len());
     // Kernels, and with them what they allocate, depend on the generation of the card.
     let mut searches: BTreeMap<u32, Search> = BTreeMap::new();
@@ -146,11 +193,20 @@ pub fn largest_batches(
             }
         };
         torch = search.torch.clone();
-        found.push(search.card_batch(card, record));
+        optimizer.clone_from(&search.optimizer);
+        let found_batch = search.card_batch(card, record);
+        found.push(search.with_advice(found_batch, card, advise));
+    }
+    let tokens = |batch| job.as_ref()?.tokens_of(batch);
+    for card in &mut found {
+        card.max_tokens = tokens(card.max_batch);
     }
     Ok(TorchBatchReport {
         schema: SCHEMA,
         program,
+        job,
+        optimizer,
+        recorded_on: None,
         torch,
         cards: found,
     })
@@ -158,13 +214,15 @@ pub fn largest_batches(
 
 /// The largest batch on each of `cards` of a network that was recorded beforehand.
 pub fn of_kept(
-    program: String,
+    job: TorchJob,
     kept: &Kept,
     config: AllocatorConfig,
     cards: &[Card],
+    advise: Advise,
 ) -> TorchBatchReport {
     let search = Search {
         torch: Torch::of(&kept.process),
+        optimizer: None,
         config,
         scaling: kept.scaling.clone(),
         recorded: BTreeMap::new(),
@@ -172,19 +230,27 @@ pub fn of_kept(
     let batch = |card: &Card| {
         let batch = search.predict(card.available().0);
         let why = "it was recorded beforehand, at two small batches";
-        search.report(card, batch, Some(why.to_string()))
+        let found = search.report(card, batch, Some(why.to_string()));
+        TorchCardBatch {
+            max_tokens: job.tokens_of(batch),
+            ..search.with_advice(found, card, advise)
+        }
     };
     TorchBatchReport {
         schema: SCHEMA,
-        program,
+        program: job.model.clone(),
+        optimizer: None,
+        recorded_on: Some(RECORDED_ON.into()),
         torch: search.torch.clone(),
         cards: cards.iter().map(batch).collect(),
+        job: Some(job),
     }
 }
 
 /// What is known about a program on the cards of one generation.
 struct Search {
     torch: Torch,
+    optimizer: Option<String>,
     config: AllocatorConfig,
     scaling: Scaling,
     /// What was recorded, by batch.
@@ -205,8 +271,11 @@ impl Search {
                 }
                 Ok(scaling) => {
                     let config = allocator_config(&first.process)?;
+                    let optimizer = first.information.get("optimizer");
+                    let optimizer = optimizer.and_then(|name| name.as_str());
                     return Ok(Self {
                         torch: Torch::of(&first.process),
+                        optimizer: optimizer.map(str::to_string),
                         config,
                         scaling,
                         recorded: [(small, first.trace), (larger, second.trace)].into(),
@@ -307,8 +376,11 @@ impl Search {
         TorchCardBatch {
             gpu: GpuName::new(card),
             max_batch: batch,
-            at_max: (batch > 0).then(|| BatchMemory::of(batch, &self.trace(batch), &self.config)),
-            next: BatchMemory::of(batch + 1, &next, &self.config),
+            max_tokens: None,
+            at_max: (batch > 0)
+                .then(|| BatchMemory::of(batch, &self.trace(batch), &self.config, card)),
+            next: BatchMemory::of(batch + 1, &next, &self.config, card),
+            larger_cards: Vec::new(),
             next_refused: refused
                 .map(|refused| reason(&next, &refused))
                 .unwrap_or_default(),
@@ -316,6 +388,37 @@ impl Search {
             expandable_batch: with_expandable
                 .filter(|larger| *larger > batch && !self.config.expandable_segments),
         }
+    }
+
+    /// `found` on `card` with the cards that have room for more, if they are asked for.
+    fn with_advice(
+        &self,
+        mut found: TorchCardBatch,
+        card: &Card,
+        advise: Advise,
+    ) -> TorchCardBatch {
+        let advises = match advise {
+            Advise::Always => true,
+            Advise::Auto => found.max_batch == 0,
+            Advise::Never => false,
+        };
+        if advises {
+            let cards = driven_cards(self.torch.cuda.as_deref()).into_iter();
+            let larger = cards.filter(|(_, other)| other.available() > card.available());
+            let mut most = found.max_batch;
+            let larger = larger.filter_map(|(gpu, other)| {
+                let batch = self.predict(other.available().0);
+                let is_more = batch > most;
+                most = most.max(batch);
+                is_more.then(|| LargerCard {
+                    alias: gpu.alias(),
+                    name: gpu.name.clone(),
+                    max_batch: batch,
+                })
+            });
+            found.larger_cards = larger.take(MAX_CARDS).collect();
+        }
+        found
     }
 }
 
@@ -358,7 +461,14 @@ mod tests {
             threshold,
             recorded: Vec::new(),
         };
-        let report = largest_batches("python x {batch}".into(), &[card()], &mut program).unwrap();
+        let report = largest_batches(
+            "python x {batch}".into(),
+            None,
+            &[card()],
+            Advise::Always,
+            &mut program,
+        )
+        .unwrap();
         (report.cards[0].clone(), program.recorded)
     }
 
@@ -378,6 +488,10 @@ mod tests {
             found.next_refused
         );
         assert_eq!(found.unconfirmed, None);
+        // Each larger card has room for more samples than the one before it.
+        let batches = found.larger_cards.iter().map(|card| card.max_batch);
+        let batches: Vec<_> = batches.collect();
+        assert!(batches.len() == 3 && batches[0] > 63 && batches.is_sorted());
     }
 
     /// With 24 MiB for each sample above the threshold, 42 fit.
@@ -396,7 +510,8 @@ mod tests {
                 Ok(torch_memory::stream::read(lines.as_bytes()).unwrap())
             }
         }
-        let error = largest_batches(String::new(), &[card()], &mut Constant).unwrap_err();
+        let error = largest_batches(String::new(), None, &[card()], Advise::Never, &mut Constant)
+            .unwrap_err();
         assert!(error.to_string().contains("does not depend on {batch}"));
     }
 }

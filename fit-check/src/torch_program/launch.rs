@@ -19,6 +19,9 @@ use crate::user_program::Writes;
 pub struct Launch<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
+    /// A Python script that fit-check carries: it is written beside the recorder, and its path follows the first word of
+    /// the command.
+    pub script: Option<&'static str>,
     /// The cards that it finds, in the order of their indices.
     pub cards: &'a [Card],
     /// After how many optimizer steps the recorder ends it; none: as soon as two make the same calls.
@@ -68,6 +71,12 @@ impl Launch<'_> {
             None
         });
         let mut command = Command::new(program);
+        if let Some(text) = self.script {
+            // The recorder takes what is in its folder for none of the user's lines.
+            let path = recorder.folder().join("training_step.py");
+            std::fs::write(&path, text).map_err(|error| unwritable(&error))?;
+            command.arg(path);
+        }
         command.args(arguments);
         if let Some(driver) = &driver {
             driver.apply(&mut command);
@@ -152,7 +161,7 @@ fn is_python(program: &Path) -> bool {
 }
 
 /// The file that a shell would start for `program`.
-fn find(program: &Path) -> Option<PathBuf> {
+pub(super) fn find(program: &Path) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return Some(program.to_path_buf());
     }

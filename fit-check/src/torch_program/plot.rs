@@ -9,6 +9,7 @@ use torch_memory::replay::Replay;
 use torch_memory::trace::Trace;
 
 use super::report::{ProcessReport, TorchReport, breakdown, phase_of_step};
+use crate::output::Report;
 use crate::output::torch::{assumptions, figures};
 use crate::plots::{self, Plot};
 
@@ -44,7 +45,14 @@ pub fn plot<'a>(
         layers_unfused: false,
         assumptions: assumptions(report, process, &title),
         title,
-        method: "the program was run on a card that does not exist, and what it allocated was replayed in PyTorch's allocator",
+        method: match report.recorded_on {
+            Some(_) => {
+                "the step was recorded beforehand, and what it allocated was replayed in PyTorch's allocator"
+            }
+            None => {
+                "the program was run on a card that does not exist, and what it allocated was replayed in PyTorch's allocator"
+            }
+        },
         layer_names: names,
         history: history(trace, &Analysis::new(trace, &replay)),
         peak: Some(replay.peak),

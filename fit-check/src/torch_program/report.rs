@@ -9,10 +9,12 @@ use serde_json::Value;
 use torch_memory::allocator::AllocatorConfig;
 use torch_memory::analysis::{self, Analysis};
 use torch_memory::replay::{Refused, Replay, least_capacity};
-use torch_memory::stream::{Process, Recording};
+use torch_memory::stream::{self, Process, Recording};
 use torch_memory::trace::{self, Trace};
 
 use super::alternatives::{Alternative, alternatives};
+use super::job::TorchJob;
+use crate::cli::Advise;
 use crate::job_info::{GpuName, SCHEMA};
 use crate::report::Verdict;
 use crate::resolve::Card;
@@ -23,8 +25,14 @@ use crate::user_error::UserError;
 pub struct TorchReport {
     /// Version of this interface.
     pub schema: u32,
-    /// The program and its arguments.
+    /// The program and its arguments, or the name of a network.
     pub program: String,
+    /// The training step, if the options of the command say all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<TorchJob>,
+    /// The card with whose kernels the step was recorded beforehand; none if it was recorded now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_on: Option<String>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// Optimizer steps that were recorded.
@@ -74,7 +82,8 @@ pub struct TorchPeak {
     pub reserved_bytes: Bytes,
     /// The least memory with which the steps complete.
     pub required_bytes: Bytes,
-    /// What `nvidia-smi` would show: `reserved_bytes`, plus the memory that a process takes beside PyTorch's allocator.
+    /// The most that `nvidia-smi` would show: `reserved_bytes`, up to what the card has for them, and the memory that a process
+    /// takes beside PyTorch's allocator.
     pub device_bytes: Bytes,
     /// The phase in which the most memory is allocated; none if the program tells none.
     pub phase: Option<Phase>,
@@ -94,6 +103,9 @@ pub struct ProcessReport {
     /// Whether it fits on its card; none if no card was named.
     #[serde(flatten)]
     pub verdict: Option<Verdict>,
+    /// The verdicts on all cards, if several were named for this one process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<Verdict>,
     /// The memory that the process takes beside PyTorch's allocator.
     pub overhead_bytes: Bytes,
     /// The most memory that it had.
@@ -108,7 +120,7 @@ pub struct ProcessReport {
     /// The error that PyTorch would raise; none if it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<String>,
-    /// What would make it fit; empty if it does.
+    /// What would make it fit, or the cards that are enough; empty if it fits, unless they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
 }
@@ -123,17 +135,20 @@ impl TorchReport {
         program: String,
         recordings: &[Recording],
         cards: &[Card],
+        advise: Advise,
     ) -> Result<Self, UserError> {
         let processes = recordings.iter().map(|recording| {
             let card = card_of(recording, cards)?;
             let config = allocator_config(&recording.process)?;
-            Ok(ProcessReport::new(recording, Some(card), &config))
+            Ok(ProcessReport::new(recording, Some(card), &config, advise))
         });
         let processes = processes.collect::<Result<_, UserError>>()?;
         let first = recordings.first();
         Ok(Self {
             schema: SCHEMA,
             program,
+            job: None,
+            recorded_on: None,
             torch: first
                 .map(|first| Torch::of(&first.process))
                 .unwrap_or_default(),
@@ -143,7 +158,12 @@ impl TorchReport {
                 .max()
                 .unwrap_or_default(),
             processes,
-            approximations: first.map(approximations).unwrap_or_default(),
+            approximations: first
+                .map(approximations)
+                .into_iter()
+                .flatten()
+                .chain(one_step(recordings))
+                .collect(),
             information: first
                 .map(|first| first.information.clone())
                 .unwrap_or_default(),
@@ -152,7 +172,7 @@ impl TorchReport {
 
     /// Whether every process fits.
     pub fn fits(&self) -> bool {
-        let mut verdicts = self.processes.iter().flat_map(|process| &process.verdict);
+        let mut verdicts = self.processes.iter().flat_map(ProcessReport::verdicts);
         verdicts.all(|verdict| verdict.fits)
     }
 
@@ -224,7 +244,21 @@ fn count(cards: usize) -> String {
     }
 }
 
-fn approximations(recording: &Recording) -> Vec<Approximation> {
+/// That a program ended after one step: its optimizer's state is there only from the second on.
+fn one_step(recordings: &[Recording]) -> Option<Approximation> {
+    let mut recordings = recordings.iter();
+    let one = recordings
+        .any(|recording| recording.steps == 1 && recording.ended == Some(stream::Ended::Exit));
+    one.then(|| Approximation {
+        kind: "one optimizer step".into(),
+        text: "later steps also hold the optimizer's state in forward and backward".into(),
+        bytes: Bytes::ZERO,
+        count: 1,
+    })
+}
+
+/// What was not followed exactly in `recording`.
+pub fn approximations(recording: &Recording) -> Vec<Approximation> {
     let found = recording.approximations.iter();
     let found = found.map(|found| Approximation {
         kind: found.kind.clone(),
@@ -237,43 +271,86 @@ fn approximations(recording: &Recording) -> Vec<Approximation> {
 
 impl ProcessReport {
     /// The report on `recording`, on `card` if there is one.
-    pub fn new(recording: &Recording, card: Option<&Card>, config: &AllocatorConfig) -> Self {
+    pub fn new(
+        recording: &Recording,
+        card: Option<&Card>,
+        config: &AllocatorConfig,
+        advise: Advise,
+    ) -> Self {
         let trace = &recording.trace;
         let unlimited = Replay::of(trace, config, u64::MAX);
         let analysis = Analysis::new(trace, &unlimited);
         let required = Bytes(least_capacity(trace, config));
         let overhead = overhead(card);
-        let refused = card.and_then(|card| Replay::of(trace, config, card.available().0).refused);
         let tells_phases = !trace.phases.is_empty();
-        let device = recording.devices.first().copied().unwrap_or(0);
-        Self {
+        let report = Self {
             rank: recording.process.rank,
-            verdict: card.map(|card| verdict(card, required, trace, refused.as_ref())),
+            verdict: None,
+            cards: Vec::new(),
             overhead_bytes: overhead,
             peak: TorchPeak {
                 allocated_bytes: Bytes(unlimited.max_allocated_bytes),
                 reserved_bytes: Bytes(unlimited.max_reserved_bytes),
                 required_bytes: required,
-                device_bytes: Bytes(unlimited.max_reserved_bytes) + overhead,
+                device_bytes: shown(trace, config, card, unlimited.max_reserved_bytes),
                 ..TorchPeak::at(trace, unlimited.peak)
             },
             at_peak: tells_phases.then(|| breakdown(&analysis.at_peak())),
             phases: analysis.last_step().iter().map(phase_memory).collect(),
             layers: analysis.modules().into_iter().map(layer_memory).collect(),
-            alternatives: match (&refused, card) {
-                (Some(_), Some(card)) => alternatives(trace, config, card, overhead),
-                _ => Vec::new(),
-            },
-            out_of_memory: refused.zip(card).map(|(refused, card)| {
-                let total = card.usable().0;
-                refused.refusal.message(device, total, overhead.0)
-            }),
+            alternatives: Vec::new(),
+            out_of_memory: None,
+        };
+        match card {
+            Some(card) => report.on(recording, card, config, advise),
+            None => report,
         }
     }
 
-    /// The verdict, as a list.
+    /// The report with a verdict on one more card: `recording` is what the process does on it.
+    pub fn on(
+        mut self,
+        recording: &Recording,
+        card: &Card,
+        config: &AllocatorConfig,
+        advise: Advise,
+    ) -> Self {
+        let trace = &recording.trace;
+        let required = Bytes(least_capacity(trace, config));
+        let refused = Replay::of(trace, config, card.available().0).refused;
+        let verdict = verdict(card, required, trace, refused.as_ref());
+        let advises = match advise {
+            Advise::Always => true,
+            Advise::Auto => refused.is_some(),
+            Advise::Never => false,
+        };
+        if advises && self.alternatives.is_empty() {
+            let torch = Torch::of(&recording.process);
+            self.alternatives = alternatives(trace, config, &torch, card);
+        }
+        if let Some(refused) = refused.filter(|_| self.out_of_memory.is_none()) {
+            let device = recording.devices.first().copied().unwrap_or(0);
+            let (total, overhead) = (card.usable().0, card.device.card.overhead.0);
+            self.out_of_memory = Some(refused.refusal.message(device, total, overhead));
+        }
+        match &self.verdict {
+            None => self.verdict = Some(verdict),
+            Some(first) => {
+                if self.cards.is_empty() {
+                    self.cards.push(first.clone());
+                }
+                self.cards.push(verdict);
+            }
+        }
+        self
+    }
+
+    /// The verdicts, card by card.
     pub fn verdicts(&self) -> &[Verdict] {
-        self.verdict.as_slice()
+        match self.cards.is_empty() {
+            true => self.verdict.as_slice(),
+            false => &self.cards,
+        }
     }
 }
 
@@ -284,6 +361,27 @@ fn overhead(card: Option<&Card>) -> Bytes {
         Some(card) => card.device.card.overhead,
         None => Overhead::of(CardSpec::unlimited().multiprocessors).cautious_bytes,
     }
+}
+
+/// The most that `nvidia-smi` would show of a process that made `trace` on `card`; it reserves `unlimited` bytes where there is
+/// room for them.
+pub fn shown(
+    trace: &Trace,
+    config: &AllocatorConfig,
+    card: Option<&Card>,
+    unlimited: u64,
+) -> Bytes {
+    let overhead = overhead(card);
+    let Some(card) = card else {
+        return Bytes(unlimited) + overhead;
+    };
+    let available = card.available().0;
+    let replay = Replay::of(trace, config, available);
+    let reserved = match replay.refused {
+        None => replay.max_reserved_bytes,
+        Some(_) => unlimited.min(available),
+    };
+    Bytes(reserved) + overhead
 }
 
 impl TorchPeak {
@@ -307,17 +405,12 @@ impl TorchPeak {
         }
     }
 
-    /// `backward phase, module layer1.0, operator convolution_backward`
+    /// `in the backward phase`, `at layer1.0`, `for aten::convolution_backward`: as far as it is known.
     pub fn words(&self) -> Vec<String> {
-        let phase = self.phase.map(|phase| format!("{phase} phase"));
-        let module = self
-            .module
-            .as_ref()
-            .map(|module| format!("module {module}"));
-        let operator = self
-            .operator
-            .as_ref()
-            .map(|operator| format!("operator {operator}"));
+        let phase = self.phase.map(|phase| format!("in the {phase} phase"));
+        let module = self.module.as_ref().map(|module| format!("at {module}"));
+        let operator = self.operator.as_ref();
+        let operator = operator.map(|operator| format!("for {operator}"));
         [phase, module, operator].into_iter().flatten().collect()
     }
 }
@@ -333,18 +426,17 @@ pub fn verdict(card: &Card, required: Bytes, trace: &Trace, refused: Option<&Ref
     }
 }
 
-/// `an allocation of 2.00 MiB in the backward phase, module fc, operator mm`
+/// `an allocation of 2.00 MiB in the backward phase, at fc, for aten::mm, with 1.00 GiB allocated and 1.20 GiB reserved`
 pub fn reason(trace: &Trace, refused: &Refused) -> String {
     let bytes = Bytes(trace.block(refused.block).bytes);
-    let peak = TorchPeak::at(trace, refused.position);
-    let words = peak.words();
     let allocated = Bytes(refused.refusal.allocated_bytes);
     let reserved = Bytes(refused.refusal.reserved_bytes);
-    let place = match words.is_empty() {
+    let words = TorchPeak::at(trace, refused.position).words();
+    let moment = match words.is_empty() {
         true => String::new(),
-        false => format!(" ({})", words.join(", ")),
+        false => format!(" {},", words.join(", ")),
     };
-    format!("an allocation of {bytes} with {allocated} allocated and {reserved} reserved{place}")
+    format!("an allocation of {bytes}{moment} with {allocated} allocated and {reserved} reserved")
 }
 
 fn step_phase(phase: trace::Phase) -> Phase {

@@ -8,6 +8,7 @@ use torch_memory::snapshot::{self, DeviceSnapshot, SnapshotError};
 use torch_memory::stream::Recording;
 
 use super::report::{ProcessReport, TorchReport};
+use crate::cli::Advise;
 use crate::resolve::Card;
 use crate::user_error::UserError;
 
@@ -18,12 +19,17 @@ pub fn is_snapshot(model: &str) -> bool {
     ["pickle", "pkl"].iter().any(|known| extension == *known)
 }
 
-/// The answer about the snapshot at `path` on `card`, with the allocator's configuration `conf`.
+/// The answer about the snapshot at `path` on `cards`, with the allocator's configuration `conf`.
 ///
 /// # Errors
 ///
 /// There is no snapshot at `path`, or it has no history.
-pub fn report(path: &str, card: Option<&Card>, conf: &str) -> Result<TorchReport, UserError> {
+pub fn report(
+    path: &str,
+    cards: &[Card],
+    conf: &str,
+    advise: Advise,
+) -> Result<TorchReport, UserError> {
     let unread = |error: &dyn std::fmt::Display| UserError::new(format!("{path}: {error}"));
     let file = File::open(path).map_err(|error| {
         unread(&error).hint("name a file that torch.cuda.memory._dump_snapshot() wrote")
@@ -41,12 +47,16 @@ pub fn report(path: &str, card: Option<&Card>, conf: &str) -> Result<TorchReport
         trace: snapshot.trace.clone(),
         ..Recording::default()
     };
-    let process = ProcessReport::new(&recording, card, &config);
+    let first = ProcessReport::new(&recording, cards.first(), &config, advise);
+    let others = cards.iter().skip(1);
+    let process = others.fold(first, |process, card| {
+        process.on(&recording, card, &config, advise)
+    });
     Ok(TorchReport {
         program: path.into(),
         approximations: earlier(&snapshot),
         processes: vec![process],
-        ..TorchReport::new(path.into(), &[], &[])?
+        ..TorchReport::new(path.into(), &[], &[], advise)?
     })
 }
 

@@ -13,6 +13,7 @@ use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
 use crate::table::{BatchCell, Row};
+use crate::torch_program::fitting::driven_cards;
 use crate::user_error::UserError;
 use crate::values;
 
@@ -183,6 +184,23 @@ fn over(typed: Request, published: Request) -> Request {
         input,
         ..typed
     }
+}
+
+/// The cards of the command line, else for each class the one with the least usable memory that PyTorch runs on.
+pub(super) fn torch_cards(raw: &cli::Table) -> Result<Vec<Card>, UserError> {
+    let is_typed = raw.gpus.is_some() || !raw.cards.gpu.is_empty() || raw.cards.memory.is_some();
+    if is_typed {
+        return cards(raw, None, Runtime::Cuda);
+    }
+    // The builds of PyTorch for CUDA 13, the newest, are the ones with the fewest cards.
+    let driven = driven_cards(Some("13"));
+    let classes = CLASSES.iter().filter_map(|class| {
+        let gb: f64 = class.strip_suffix("GB")?.parse().ok()?;
+        let mut sold = driven.iter();
+        let (_, card) = sold.find(|(gpu, _)| gpu.marketed_gb == gb)?;
+        Some(card.clone())
+    });
+    Ok(classes.collect())
 }
 
 /// The cards of the command line, else of the preset, else one card for each class.

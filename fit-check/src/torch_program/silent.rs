@@ -1,0 +1,156 @@
+//! A program that is recorded several times, so what it writes is shown only if it fails.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+use torch_memory::stream::{self, Recording};
+
+use super::batches::Record;
+use super::failure::{failure, unused};
+use super::{Launch, placeholder};
+use crate::counting_driver::{Ended, ProgramOutput};
+use crate::progress::Progress;
+use crate::resolve::Card;
+use crate::user_error::UserError;
+use crate::user_program::Sink;
+
+/// The last lines of a program's output that an error shows.
+const SHOWN_LINES: usize = 12;
+
+/// What helps where fit-check's own step does not run.
+const OTHER_STEP: &str =
+    "this step is fit-check's own; `fit-check run -- python train.py` follows yours";
+
+/// A program, with a place for the batch in its arguments.
+#[derive(Debug)]
+pub struct Silent<'a> {
+    /// The program and its arguments, with [`placeholder::BATCH`].
+    pub command: &'a [OsString],
+    /// fit-check's own script, which the first word of the command runs; none for a program of the user.
+    pub script: Option<Script<'a>>,
+    /// Whether it may change the user's files.
+    pub allow_writes: bool,
+    /// How long one recording may take.
+    pub timeout: Duration,
+}
+
+/// A script that fit-check carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Script<'a> {
+    /// Its text.
+    pub text: &'static str,
+    /// What it is run for, as an error calls it.
+    pub about: &'a str,
+}
+
+/// [`Silent`], and where its progress is shown.
+pub struct Followed<'a> {
+    /// The program.
+    pub program: Silent<'a>,
+    /// Its progress, one step for each recording.
+    pub progress: &'a Progress,
+}
+
+impl Record for Followed<'_> {
+    fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
+        self.progress.at(&format!("recording batch {batch}"));
+        self.program.record(card, batch)
+    }
+}
+
+impl Silent<'_> {
+    /// What the program does on `card` with `batch`.
+    ///
+    /// # Errors
+    ///
+    /// It does not come to the end of two steps.
+    pub fn record(&self, card: &Card, batch: u64) -> Result<Recording, UserError> {
+        let command = placeholder::with_batch(self.command, batch);
+        let written = NamedTempFile::new().map_err(|error| UserError::new(error.to_string()))?;
+        let to = || match written.reopen() {
+            Ok(file) => Ok(Sink::File(file)),
+            Err(error) => Err(UserError::new(error.to_string())),
+        };
+        let launch = Launch {
+            command: &command,
+            script: self.script.map(|script| script.text),
+            cards: std::slice::from_ref(card),
+            steps: None,
+            allow_writes: self.allow_writes,
+            timeout: self.timeout,
+        };
+        let ran = launch.run(ProgramOutput {
+            stdout: to()?,
+            stderr: to()?,
+        });
+        let ran = ran.map_err(UserError::from)?;
+        let written = std::fs::read(written.path()).unwrap_or_default();
+        let written = String::from_utf8_lossy(&written);
+        let name = match &self.script {
+            Some(script) => script.about.to_string(),
+            None => placeholder::shown(&command),
+        };
+        let failed = failure(&name, &ran.recordings, ran.ended, false);
+        let mut recordings = ran.recordings.into_iter();
+        match (failed, recordings.next(), recordings.next()) {
+            (None, Some(recording), None) => Ok(recording),
+            (failed, recording, _) if self.script.is_some() => {
+                let raised = recording.is_some_and(|recording| {
+                    matches!(recording.ended, Some(stream::Ended::Error { .. }))
+                });
+                let failed = failed.map(|failed| match raised {
+                    true => failed.hint(OTHER_STEP),
+                    false => failed,
+                });
+                Err(of_script(&written, failed, &command[0], ran.ended))
+            }
+            (Some(error), Some(_), _) => {
+                show_end(&written);
+                Err(error)
+            }
+            (None, Some(_), Some(_)) => Err(UserError::new(format!(
+                "{name}: several of its processes use a GPU"
+            ))
+            .hint("the largest batch is found for one process; `fit-check run` follows several")),
+            (_, None, _) => {
+                show_end(&written);
+                Err(unused(&command, ran.ended))
+            }
+        }
+    }
+}
+
+/// Why fit-check's own script came to no answer: what it wrote, what it raised, or how it ended.
+fn of_script(
+    written: &str,
+    failed: Option<UserError>,
+    python: &OsString,
+    ended: Ended,
+) -> UserError {
+    let line = |start: &str| {
+        let mut lines = written.lines().rev();
+        lines.find_map(|line| line.strip_prefix(start).map(str::to_string))
+    };
+    match (line("error: "), line("hint: "), failed) {
+        (Some(error), Some(hint), _) => UserError::new(error).hint(hint),
+        (Some(error), None, _) => UserError::new(error),
+        (None, _, Some(failed)) => failed,
+        (None, _, None) => {
+            show_end(written);
+            let python = python.to_string_lossy();
+            UserError::new(format!(
+                "{python}: the training step {ended} without PyTorch"
+            ))
+            .hint("--python PATH names a Python 3.10 or newer with torch and transformers")
+        }
+    }
+}
+
+/// Shows the last lines that a program wrote.
+fn show_end(written: &str) {
+    let lines: Vec<_> = written.lines().collect();
+    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        anstream::eprintln!("  | {line}");
+    }
+}

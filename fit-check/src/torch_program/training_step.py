@@ -1,0 +1,276 @@
+"""A standard training step of a network of transformers, for `fit-check estimate PATH --framework pytorch`.
+
+fit-check runs this file with the Python of the person who asks, under its recorder. The network has the
+sizes of a `config.json`; its weights are never read, since their values decide no size. It is what this
+loop takes:
+
+    model = ModelClass(config).cuda()
+    for batch in batches:
+        with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+            loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+The cache of keys and values is off, as transformers' Trainer has it. An error is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import inspect
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import torch
+
+#: More than the recorder needs: it ends this program as soon as two steps make the same allocations.
+STEPS = 12
+
+#: Names of projections that people type, and what networks of transformers call them.
+TARGETS = {
+    "q": ("q_proj", "query", "q_lin", "c_attn", "Wqkv", "qkv_proj"),
+    "k": ("k_proj", "key", "k_lin"),
+    "v": ("v_proj", "value", "v_lin"),
+    "o": ("o_proj", "out_proj", "out_lin"),
+    "gate": ("gate_proj", "gate_up_proj"),
+    "up": ("up_proj", "gate_up_proj"),
+    "down": ("down_proj",),
+}
+
+
+def refuse(message: str, hint: str = "") -> NoReturn:
+    """End with a line for the error, and one for the hint."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(2)
+
+
+def options() -> argparse.Namespace:
+    """What fit-check asks for (`commands/torch_path.rs`)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--seq", type=int)
+    parser.add_argument("--image", help="HEIGHTxWIDTH")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16", "mixed"))
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--attention")
+    parser.add_argument("--freeze", action="append", default=[])
+    parser.add_argument("--lora", type=int)
+    parser.add_argument("--lora-targets")
+    return parser.parse_args()
+
+
+def check_packages(asked: argparse.Namespace) -> None:
+    """Refuse if a package is missing, and say how to install it."""
+    needed = ["torch", "transformers"]
+    needed += ["peft"] if asked.lora else []
+    needed += ["bitsandbytes"] if asked.optimizer in ("adamw8bit", "pagedadamw8bit") else []
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        refuse(
+            f"{sys.executable} has no {names}",
+            f"{sys.executable} -m pip install {' '.join(missing)}; or --python PATH names a Python that has them",
+        )
+
+
+def network(asked: argparse.Namespace) -> tuple[torch.nn.Module, Any]:
+    """The network on the card, in training, and its configuration."""
+    import torch
+    import transformers
+
+    kwargs = {"attn_implementation": asked.attention} if asked.attention else {}
+    try:
+        config = transformers.AutoConfig.from_pretrained(asked.config, **kwargs)
+    except (OSError, ValueError, KeyError) as error:
+        refuse(
+            f"transformers {transformers.__version__} does not read the configuration: {error}",
+            "a newer transformers may; a network with code of its own: fit-check run -- python train.py",
+        )
+    kind = model_class(transformers, config)
+    if hasattr(config, "use_cache"):
+        config.use_cache = False
+    formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    torch.set_default_dtype(formats.get(asked.precision, torch.float32))
+    try:
+        with torch.device("cuda"):
+            model = kind(config)
+    except (ImportError, ValueError, TypeError) as error:
+        refuse(f"{kind.__name__}: {error}", "fit-check run -- python train.py follows a program of yours")
+    torch.set_default_dtype(torch.float32)
+    return model.train(), config
+
+
+def model_class(transformers: Any, config: Any) -> type[torch.nn.Module]:
+    """The class that the configuration names; without one, that of a language model."""
+    names = config.architectures or []
+    for name in names:
+        kind = getattr(transformers, name, None)
+        if kind is not None:
+            return kind
+    known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if not names and type(config) in known:
+        return known[type(config)]
+    named = names[0] if names else f"class for model_type {config.model_type}"
+    refuse(
+        f"transformers {transformers.__version__} has no {named}",
+        "a newer transformers may; a network with code of its own: fit-check run -- python train.py",
+    )
+
+
+def with_adapters(model: torch.nn.Module, asked: argparse.Namespace) -> torch.nn.Module:
+    """The network with frozen weights and low-rank adapters."""
+    import peft
+    import torch
+
+    targets: Any = None
+    if asked.lora_targets:
+        leaves = {path.rpartition(".")[2] for path, _ in model.named_modules()}
+        typed = [name.strip() for name in asked.lora_targets.split(",")]
+        targets = [name for short in typed for name in TARGETS.get(short, (short,)) if name in leaves]
+        missing = [short for short in typed if not leaves & set(TARGETS.get(short, (short,)))]
+        if missing:
+            linear = sorted(
+                {
+                    path.rpartition(".")[2]
+                    for path, module in model.named_modules()
+                    if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+                }
+            )
+            refuse(f"--lora-targets: there is no projection {', '.join(missing)}", f"there are {', '.join(linear)}")
+    try:
+        return peft.get_peft_model(model, peft.LoraConfig(r=asked.lora, target_modules=targets))
+    except ValueError as error:
+        refuse(f"peft: {error}", "--lora-targets names the projections: q,v or their names in the network")
+
+
+def freeze(model: torch.nn.Module, prefixes: list[str]) -> None:
+    """Train no parameter below these paths."""
+    for prefix in prefixes:
+        below = [p for path, p in model.named_parameters() if path == prefix or path.startswith(f"{prefix}.")]
+        if not below:
+            children = ", ".join(path for path, _ in model.named_children())
+            refuse(f"--freeze {prefix}: there is no parameter below it", f"there are {children}")
+        for parameter in below:
+            parameter.requires_grad_(False)
+
+
+def optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of this name, with PyTorch's defaults."""
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        refuse("no parameter is trained", "freeze less")
+    match name:
+        case "sgd":
+            return torch.optim.SGD(parameters, lr=0.01)
+        case "momentum":
+            return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+        case "adam":
+            return torch.optim.Adam(parameters, lr=1e-4)
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=1e-4)
+        case "rmsprop":
+            return torch.optim.RMSprop(parameters, lr=0.01, momentum=0.9)
+        case "adagrad":
+            return torch.optim.Adagrad(parameters, lr=0.01)
+        case "adafactor":
+            return torch.optim.Adafactor(parameters)
+        case "adamw8bit" | "pagedadamw8bit":
+            import bitsandbytes
+
+            kinds = {"adamw8bit": "AdamW8bit", "pagedadamw8bit": "PagedAdamW8bit"}
+            return getattr(bitsandbytes.optim, kinds[name])(parameters, lr=1e-4)
+    refuse(f"there is no optimizer {name}")
+
+
+def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> dict[str, torch.Tensor]:
+    """A batch on the processor. Its values decide no size."""
+    import torch
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    takes = inspect.signature(base.forward).parameters
+    main = base.main_input_name
+    text = config.get_text_config()
+    count, length = asked.batch, asked.seq
+    data: dict[str, torch.Tensor] = {}
+    if main in ("input_ids", "input_features") and not length:
+        refuse(f"{type(base).__name__} takes tokens", "--seq N says how many")
+    if main == "input_ids":
+        data[main] = torch.randint(text.vocab_size, (count, length))
+    elif main == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        if not asked.image:
+            refuse(f"{type(base).__name__} takes images", "--image SIZE says how large they are")
+        height, width = (int(side) for side in asked.image.split("x"))
+        data[main] = torch.randn(count, getattr(vision, "num_channels", 3), height, width, dtype=base.dtype)
+    elif main == "input_features" and hasattr(config, "num_mel_bins"):
+        frames = 2 * config.max_source_positions
+        data[main] = torch.randn(count, config.num_mel_bins, frames, dtype=base.dtype)
+    else:
+        refuse(
+            f"{type(base).__name__} takes {main}, for which there is no option",
+            "fit-check run -- python train.py follows a program of yours",
+        )
+    name = type(base).__name__
+    classes = getattr(config, "num_labels", 2)
+    if "start_positions" in takes:
+        data["start_positions"] = torch.randint(length, (count,))
+        data["end_positions"] = torch.randint(length, (count,))
+    elif "labels" in takes:
+        if "SequenceClassification" in name or "ImageClassification" in name:
+            data["labels"] = torch.randint(classes, (count,))
+        elif "TokenClassification" in name:
+            data["labels"] = torch.randint(classes, (count, length))
+        else:
+            data["labels"] = torch.randint(text.vocab_size, (count, length))
+    if "next_sentence_label" in takes:
+        data["next_sentence_label"] = torch.randint(2, (count,))
+    return data
+
+
+def loss_of(output: Any) -> torch.Tensor:
+    """The loss; of a network without a head, something to begin the backward pass with."""
+    loss = getattr(output, "loss", None)
+    return loss if loss is not None else output[0].float().mean()
+
+
+def main() -> None:
+    """Train, until the recorder has seen enough."""
+    asked = options()
+    check_packages(asked)
+    # Nothing is fetched: the configuration is a file.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+
+    model, config = network(asked)
+    freeze(model, asked.freeze)
+    if asked.lora:
+        model = with_adapters(model, asked)
+    if asked.checkpointing:
+        if asked.lora or asked.freeze:
+            model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    update = optimizer(asked.optimizer, model)
+    for _ in range(STEPS):
+        for _ in range(asked.accumulate):
+            data = {name: tensor.cuda() for name, tensor in batch_of(asked, model, config).items()}
+            with torch.autocast("cuda", torch.bfloat16, enabled=asked.precision == "mixed"):
+                loss = loss_of(model(**data))
+            loss.backward()
+        update.step()
+        update.zero_grad()
+
+
+if __name__ == "__main__":
+    main()
