@@ -47,7 +47,5 @@ def test_language_model_on_an_a6000(record, number):
     run = record(JOBS / "language_model.py", number, card="a6000", steps=1000)
     assert run.status == 0, run.errors[-2000:]
     _, peaks = replay(run.path)
-    # The benchmark resets the peaks before what it measures. Unexplained: 31 blocks of 512 bytes are missing in row 13
-    # (two for each layer but one), as if attention's seed and offset were on the card in PyTorch 2.14. An H200 with
-    # 2.11 has them on the processor.
+    # The benchmark resets the peaks before what it measures.
     assert peaks[-1][0] == pytest.approx(measured, rel=0.0005)

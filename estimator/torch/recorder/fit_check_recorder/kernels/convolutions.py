@@ -67,7 +67,7 @@ class _Convolution:
         if self.source.dim() > 4:
             return False
         if self.source.dtype == torch.float32:
-            return self.card.capability[0] >= 8 and torch.backends.cudnn.conv.fp32_precision != "ieee"
+            return self.card.capability[0] >= 8 and torch.backends.cudnn.conv.fp32_precision == "tf32"
         return self.source.dtype in (torch.float16, torch.bfloat16) and self.card.capability[0] >= 7
 
     def needs_no_copy(self) -> bool:
