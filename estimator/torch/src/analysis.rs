@@ -319,7 +319,7 @@ fn category(
 ) -> Category {
     let described = trace.block(block);
     match (described.kind, described.role) {
-        (BlockKind::Workspace, _) => return Category::Workspaces,
+        (BlockKind::Workspace | BlockKind::Optional, _) => return Category::Workspaces,
         (BlockKind::KernelTemporary, _) => return Category::Temporaries,
         (_, Some(role)) => return role.into(),
         (BlockKind::Tensor, None) => {}

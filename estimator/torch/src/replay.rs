@@ -1,7 +1,7 @@
 //! A trace in an allocator: how much it takes, whether a device has enough, and the least that is enough.
 
 use crate::allocator::{Allocator, AllocatorConfig, BlockIndex, CachingAllocator, Refusal};
-use crate::trace::{BlockId, Event, Trace};
+use crate::trace::{BlockId, BlockKind, Event, Trace};
 
 /// What a trace took from a device.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ impl Replay {
                             replay.sizes[id.0 as usize] = allocator.size(index);
                             living[id.0 as usize] = Some(index);
                         }
+                        // The program goes on without it.
+                        Err(_) if block.kind == BlockKind::Optional => {}
                         Err(refusal) => {
                             replay.refused = Some(Refused {
                                 position,
@@ -128,11 +130,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trace::{Block, BlockKind};
+    use crate::trace::Block;
 
     const MIB: u64 = 1 << 20;
 
-    /// A program that allocates blocks of `sizes` and frees each so many allocations later.
+    /// A program that allocates blocks of `sizes` and frees each so many allocations later. Blocks of odd sizes are optional.
     pub(crate) fn trace(blocks: &[(u64, usize)]) -> Trace {
         let mut events = Vec::new();
         for (born, (_, _)) in blocks.iter().enumerate() {
@@ -148,7 +150,10 @@ mod tests {
             operator: None,
             module: None,
             stream: 0,
-            kind: BlockKind::Tensor,
+            kind: match bytes % 2 {
+                0 => BlockKind::Tensor,
+                _ => BlockKind::Optional,
+            },
             role: None,
             parameter: None,
         };
@@ -180,7 +185,8 @@ mod tests {
             let trace = trace(&blocks);
             let least = least_capacity(&trace, &config);
             prop_assert!(Replay::fits(&trace, &config, least));
-            prop_assert!(!Replay::fits(&trace, &config, least - 1));
+            // A program of optional blocks alone needs nothing.
+            prop_assert!(least == 0 || !Replay::fits(&trace, &config, least - 1));
         }
 
         #[test]
@@ -202,6 +208,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// As cuDNN, which takes another kernel if there is no room for a workspace of 100 MiB.
+    #[test]
+    fn an_optional_block_is_not_needed() {
+        let trace = trace(&[(30 * MIB, 2), (100 * MIB + 1, 0), (32 * MIB, 0)]);
+        let config = AllocatorConfig::default();
+        let replay = Replay::of(&trace, &config, u64::MAX);
+        assert_eq!(replay.max_reserved_bytes, 132 * MIB);
+        assert_eq!(least_capacity(&trace, &config), 62 * MIB);
+        let refused = Replay::of(&trace, &config, 61 * MIB).refused.unwrap();
+        assert_eq!(refused.block, BlockId(2));
     }
 
     /// Three segments are reserved without a limit; with two, the first is given back for the third.

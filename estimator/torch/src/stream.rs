@@ -201,6 +201,7 @@ impl Reader {
                 0 => BlockKind::Tensor,
                 1 => BlockKind::Workspace,
                 2 => BlockKind::KernelTemporary,
+                3 => BlockKind::Optional,
                 _ => return Err(format!("{kind} is no kind of a block")),
             },
             role: None,

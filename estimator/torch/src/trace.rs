@@ -42,6 +42,9 @@ pub enum BlockKind {
     Workspace,
     /// A kernel takes it for itself and gives it back before it ends.
     KernelTemporary,
+    /// The same, but where memory is short another kernel is taken that does without: cuDNN's workspace of a convolution
+    /// (`try_plans` in PyTorch's `native/cudnn/Conv_v8.cpp`).
+    Optional,
 }
 
 /// What a tensor is for, where the recorder knows it.
@@ -190,14 +193,19 @@ impl Trace {
         })
     }
 
-    /// The most bytes that were asked for at once. No device with less can run the program, whatever the allocator does.
+    /// The most bytes that were asked for at once, without optional blocks. No device with less can run the program, whatever
+    /// the allocator does.
     pub fn max_requested_bytes(&self) -> u64 {
         let mut requested = 0;
         let mut most = 0;
+        let needed = |block: BlockId| match self.block(block).kind {
+            BlockKind::Optional => 0,
+            _ => self.block(block).bytes,
+        };
         for event in self.events.iter() {
             match event {
-                Event::Allocate(block) => requested += self.block(*block).bytes,
-                Event::Free(block) => requested -= self.block(*block).bytes,
+                Event::Allocate(block) => requested += needed(*block),
+                Event::Free(block) => requested -= needed(*block),
                 _ => {}
             }
             most = most.max(requested);

@@ -36,6 +36,7 @@ def install(imports: AfterImport) -> None:
         foreach,
         large_weights,
         linear,
+        memory_formats,
         moving,
         packages,
         plain_tensors,
@@ -56,6 +57,7 @@ def install(imports: AfterImport) -> None:
     plain_tensors.install(recording)
     sdpa.install(options.card)
     linear.install()
+    memory_formats.install(options.card)
     recurrent_layers.install()
     moving.install()
     compilers.install(recording)

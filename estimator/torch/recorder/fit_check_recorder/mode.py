@@ -21,13 +21,24 @@ from torch.utils._pytree import tree_map_only
 from . import counts, data_dependent, kernels, transfers, values
 from .card import check_index
 from .joins import Joins
+from .kernels import Inside
 from .recording import Recording
 from .roles import tensors_in
-from .storages import TEMPORARY, WORKSPACE
+from .storages import OPTIONAL, TEMPORARY, WORKSPACE
 
 aten = torch.ops.aten
 #: Whose kernels allocate nothing beyond what a rule says. Of others only the outputs are known.
-_KNOWN_NAMESPACES = {"aten", "prims", "prim", "torchvision", "bitsandbytes", "c10d", "_c10d_functional", "fsdp"}
+_KNOWN_NAMESPACES = {
+    "aten",
+    "prims",
+    "prim",
+    "profiler",
+    "torchvision",
+    "bitsandbytes",
+    "c10d",
+    "_c10d_functional",
+    "fsdp",
+}
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -198,6 +209,8 @@ class CardMode(TorchDispatchMode):
         if inside and inside.order is not None:
             for index in inside.order:
                 storages.see(result[index], operator.name)
+        elif inside and inside.each:
+            self._see_each(operator, inside, result, device)
         elif operator.allocates:
             if type(result) is FakeTensor:
                 if result.fake_device.type == "cuda":
@@ -224,6 +237,18 @@ class CardMode(TorchDispatchMode):
                 self.recording.approximate("kernel by rule", operator.name, max(inside.after))
         for block in held:
             storages.give(block)
+
+    def _see_each(self, operator: Operator, inside: Inside, result: Any, device: int) -> None:
+        """Note the outputs, and after each what its kernel allocates and frees."""
+        storages = self.recording.storages
+        outputs = result if isinstance(result, (list, tuple)) else (result,)
+        for number, output in enumerate(outputs):
+            if output is None:
+                continue
+            storages.see(output, operator.name)
+            for size in inside.each.get(number, ()):
+                storages.give(storages.take(size, operator.name, OPTIONAL, device))
+                self.recording.approximate("kernel by rule", inside.rule or operator.name, size)
 
     def _take_and_give(self, operator: Operator, sizes: Sequence[int], device: int, held: list[int]) -> None:
         """Note what a kernel allocates and frees after its outputs; what it keeps goes to `held`."""

@@ -17,6 +17,8 @@ _NAMES = [
     "torch._C._current_autograd_node",
     "torch._C._storage_Use_Count",
     "torch._C._get_accelerator",
+    "torch._C._conv_determine_backend_memory_format",
+    "torch._C._ConvBackend.CudaDepthwise2d",
     "torch._C._nn.scaled_dot_product_attention",
     "torch._C._disabled_torch_dispatch_impl",
     "torch.Tensor._use_count",

@@ -10,7 +10,8 @@ import torch
 if TYPE_CHECKING:
     from .recording import Recording
 
-TENSOR, WORKSPACE, TEMPORARY = 0, 1, 2
+#: What a block is. A kernel does without an optional one where memory is short.
+TENSOR, WORKSPACE, TEMPORARY, OPTIONAL = 0, 1, 2, 3
 
 
 class _Death(weakref.ref):

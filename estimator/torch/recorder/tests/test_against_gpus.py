@@ -23,9 +23,22 @@ def test_resnet50(record, batch, amp, allocated, reserved):
     run = record(JOBS / "resnet.py", batch, int(amp))
     assert run.bye["reason"] == "steps"
     _, peaks = replay(run.path)
-    # What is missing is cuDNN's workspace.
-    assert peaks[-1][0] / MIB == pytest.approx(allocated, rel=0.012)
+    # cuDNN's workspaces are known by rule.
+    assert peaks[-1][0] / MIB == pytest.approx(allocated, rel=0.005)
     assert peaks[-1][1] / MIB == pytest.approx(reserved, rel=0.05)
+
+
+def test_a_scaler_that_skips_each_step_on_an_h200(record):
+    """ResNet-50, batch 32, float16: the gradients of an H200 were infinite in each of three steps.
+
+    So Adam never made its state, and the most allocated is 1600.2 MiB and not the 1,800 of a job that goes on.
+    """
+    path = JOBS / "resnet_without_updates.py"
+    run = record(path, card="h200")
+    assert run.bye == {"reason": "exit", "steps": 0}
+    _, peaks = replay(run.path)
+    assert peaks[-1][0] / MIB == pytest.approx(1600.2, rel=0.005)
+    assert peaks[-1][1] / MIB == pytest.approx(1892, rel=0.035)
 
 
 @pytest.mark.parametrize("number", [0, 6, 13])
@@ -34,7 +47,5 @@ def test_language_model_on_an_a6000(record, number):
     run = record(JOBS / "language_model.py", number, card="a6000", steps=1000)
     assert run.status == 0, run.errors[-2000:]
     _, peaks = replay(run.path)
-    # The benchmark resets the peaks before what it measures. Unexplained: 31 blocks of 512 bytes are missing in row 13
-    # (two for each layer but one), as if attention's seed and offset were on the card in PyTorch 2.14. An H200 with
-    # 2.11 has them on the processor.
+    # The benchmark resets the peaks before what it measures.
     assert peaks[-1][0] == pytest.approx(measured, rel=0.0005)

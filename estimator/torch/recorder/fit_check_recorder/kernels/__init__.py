@@ -6,12 +6,13 @@ asks the allocator for. Paths are of PyTorch's repository.
 
 from __future__ import annotations
 
-from . import attention, embeddings, four_bit, layers, recurrent, reductions, sorting
+from . import attention, convolutions, embeddings, four_bit, layers, recurrent, reductions, sorting
 from .gemm import GEMMS, GemmWorkspaces
 from .inside import Inside, Rule, device_of
 
 _RULES: dict[str, Rule] = {
     **attention.RULES,
+    **convolutions.RULES,
     **embeddings.RULES,
     **four_bit.RULES,
     **layers.RULES,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..settings import Card
+from .gemm import TORCH
 from .inside import Inside, Rule, round_up, size_of
 
 
@@ -90,8 +91,11 @@ def _softmax_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any],
 
 
 def _efficient_forward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:
-    """The seed and its offset are on the processor (Note [Seed and Offset Device])."""
-    return Inside(order=(0, 1))
+    """The seed and its offset are on the processor (Note [Seed and Offset Device]), or on the card in new versions.
+
+    An H200 with PyTorch 2.11 has them not in its memory; an A6000 with 2.14.1 has 512 bytes for each of them.
+    """
+    return Inside(order=(0, 1, 2, 3) if TORCH >= (2, 14) else (0, 1))
 
 
 def _cudnn_forward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside:

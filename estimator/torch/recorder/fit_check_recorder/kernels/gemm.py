@@ -16,7 +16,8 @@ from .inside import device_of
 
 KIB = 1024
 
-_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+#: The version of PyTorch: major, minor.
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 #: Operators of ATen that multiply with cuBLAS.
 GEMMS = {"mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "addbmm", "_addmm_activation", "dot",
@@ -40,7 +41,7 @@ def lt_workspace_bytes() -> int:
 
     From PyTorch 2.12 on it has not (`TORCH_CUBLASLT_UNIFIED_WORKSPACE`, on by default); 2.11 took 1 MiB.
     """
-    unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "1" if _TORCH >= (2, 12) else "0")
+    unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "1" if TORCH >= (2, 12) else "0")
     if unified == "1":
         return 0
     return int(os.environ.get("CUBLASLT_WORKSPACE_SIZE", "1024")) * KIB

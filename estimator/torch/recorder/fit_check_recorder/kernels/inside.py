@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ class Inside:
     brief: Sequence[int] = ()
     #: Allocated after the outputs, in this order; -k frees the k-th of them.
     after: Sequence[int] = ()
+    #: Allocated after the output of this number and freed before the next: a kernel does without if memory is short.
+    each: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: Allocated once and kept by PyTorch.
     stays: Sequence[int] = ()
     #: An output that is allocated last.
@@ -31,6 +33,8 @@ class Inside:
     order: Sequence[int] | None = None
     #: Whether the sizes are at most so large, and not exact.
     bound: bool = False
+    #: The name of what is allocated after each output, which a rule knows about, and not exactly.
+    rule: str | None = None
     #: What else the kernel takes, which nobody knows without its library.
     unknown: str | None = None
 
