@@ -236,7 +236,7 @@ mod tests {
                 (input.seq.unwrap(), input.vocab.unwrap())
             })
             .collect();
-        let expected = [512, 1024].map(|seq| [100, 200, 300].map(|vocab| (seq, vocab)));
+        let expected = [512_usize, 1024].map(|seq| [100_usize, 200, 300].map(|vocab| (seq, vocab)));
         assert_eq!(read, expected.as_flattened());
         assert!(typed.input().is_err(), "a list is no size");
         assert_eq!(TypedSizes::default().each().len(), 1);

@@ -51,7 +51,16 @@ fn run(endpoint: &str, arguments: &str) -> Output {
     command.output().unwrap()
 }
 
-/// The answer to each question in JSON, once about a name and once about the folder; no process asks a second time.
+const ASKED: [&str; 1] = ["GET /Someone/Tiny-Llama/resolve/main/config.json HTTP/1.1"];
+
+fn answer(endpoint: &str, arguments: &str) -> String {
+    let output = run(endpoint, &format!("{arguments} --format json --quiet"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!text.is_empty(), "{error}");
+    text
+}
+
 #[test]
 fn a_name_is_the_model_with_its_configuration() {
     let (endpoint, asked) = server();
@@ -59,41 +68,34 @@ fn a_name_is_the_model_with_its_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.json");
     std::fs::write(&config, include_str!("own_models/tiny-llama/config.json")).unwrap();
-    let config = config.to_str().unwrap().to_string();
-    for question in [
-        "estimate MODEL --seq 32 --batch 4 --advise=never",
-        "max-batch MODEL --seq 32 --memory 16MiB",
-        // It has a process for each row.
-        "table MODEL --seq 32 --memory 16MiB",
-        "gpus --fits MODEL --seq 32 --batch 4",
-    ] {
-        let answer = |model: &str| {
-            let question = question.replace("MODEL", model);
-            let output = run(&endpoint, &format!("{question} --format json --quiet"));
-            let text = String::from_utf8(output.stdout).unwrap();
-            assert!(
-                !text.is_empty(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            text
-        };
-        let named = answer("Someone/Tiny-Llama");
-        assert_eq!(
-            asked.try_iter().collect::<Vec<_>>(),
-            ["GET /Someone/Tiny-Llama/resolve/main/config.json HTTP/1.1"],
-            "{question}"
-        );
-        assert!(named.contains("\"Someone/Tiny-Llama\""), "{named}");
-        let host = endpoint.strip_prefix("http://").unwrap();
-        assert!(
-            named.contains(&format!("config.json from {host}")),
-            "{named}"
-        );
-        let name = folder.path().file_name().unwrap().to_str().unwrap();
-        let named = named.replace("Someone/Tiny-Llama", name);
-        assert_eq!(without_notes(&named), without_notes(&answer(&config)));
-    }
+    let estimate = |model: &str| {
+        let question = format!("estimate {model} --seq 8 --batch 1 --advise=never");
+        answer(&endpoint, &question)
+    };
+    let named = estimate("Someone/Tiny-Llama");
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), ASKED);
+    assert!(named.contains("\"Someone/Tiny-Llama\""), "{named}");
+    let host = endpoint.strip_prefix("http://").unwrap();
+    assert!(
+        named.contains(&format!("config.json from {host}")),
+        "{named}"
+    );
+    let name = folder.path().file_name().unwrap().to_str().unwrap();
+    let named = named.replace("Someone/Tiny-Llama", name);
+    let of_file = estimate(config.to_str().unwrap());
+    assert_eq!(without_notes(&named), without_notes(&of_file));
+}
+
+/// A process of a table's row has the model without asking for it again.
+#[test]
+fn a_table_asks_once() {
+    let (endpoint, asked) = server();
+    let table = "table Someone/Tiny-Llama --seq 64 --memory 9MiB --tuning cold";
+    let table = answer(&endpoint, table);
+    let table: serde_json::Value = serde_json::from_str(&table).unwrap();
+    let cell = &table["rows"][0]["cells"][0];
+    assert!(cell["max_batch"].is_u64(), "{cell}");
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), ASKED);
 }
 
 /// An answer without the notes on its model, of which one says where the configuration comes from.

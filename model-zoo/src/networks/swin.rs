@@ -558,12 +558,11 @@ mod tests {
         let layer = config.layer(0, 1, 2, 0.0, &device);
         assert_eq!(layer.shift, 1);
         let mask = layer.mask([6, 6], &device);
-        let hidden = |window: usize, query: usize| {
-            let row = mask
-                .clone()
-                .slice(s![window..window + 1, .., query..query + 1, ..]);
-            let row = row.into_data().iter::<f32>().map(|score| score < 0.0);
-            row.collect::<Vec<_>>()
+        let hidden = |window: usize, query: usize| -> Vec<bool> {
+            let row = s![window..window + 1, .., query..query + 1, ..];
+            let scores = mask.clone().slice(row).into_data();
+            let scores: Vec<f32> = scores.try_into_vec().unwrap();
+            scores.into_iter().map(|score| score < 0.0).collect()
         };
         assert!(hidden(0, 0).iter().all(|hidden| !hidden));
         let mut others = [false; 9];

@@ -321,7 +321,7 @@ mod tests {
         let rows: Vec<_> = rows
             .map(|entry| (entry.model.name(), entry.job.input.seq.unwrap()))
             .collect();
-        let of = |name| [64, 128, 64, 128].map(|seq| (name, seq));
+        let of = |name| [64_usize, 128, 64, 128].map(|seq| (name, seq));
         assert_eq!(rows, [of("gpt2"), of("bert-base")].as_flattened());
         let error = refused("gpt2 --seq 64,,128");
         assert!(error.contains("is no value of --seq"), "{error}");
