@@ -419,8 +419,10 @@ model = transformers.AutoModelForCausalLM.from_config(config).cuda()
 print("parameters", sum(p.numel() for p in model.parameters()), len(list(model.parameters())))
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(5):
-    ids = torch.randint(config.vocab_size, (4, 64)).cuda()
-    model(input_ids=ids, labels=ids.clone()).loss.backward()
+    texts = {name: torch.randint(config.vocab_size, (4, 64)) for name in ("input_ids", "labels")}
+    batch = {name: text.cuda() for name, text in texts.items()}
+    loss = model(**batch).loss
+    loss.backward()
     optimizer.step()
     optimizer.zero_grad()
 "#;
