@@ -483,7 +483,7 @@ mod tests {
         );
         assert_eq!(found.next.required_bytes, Bytes::mib(64 * 16 + 2));
         assert!(
-            found.next_refused.contains("operator mm"),
+            found.next_refused.contains("for mm,"),
             "{}",
             found.next_refused
         );
