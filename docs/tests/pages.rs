@@ -30,8 +30,9 @@ fn the_program_that_writes_pages_fills_the_rows_of_tables() {
     assert!(said.contains("EOF"), "{said}");
 }
 
-/// Every largest batch on the page is one that CUDA's runtime trained, while the next ran out of memory. Most
-/// cells of the page were replayed, and every record was run.
+/// No largest batch on the page is above one that CUDA's runtime trained while the next ran out of memory, or further below it
+/// than one sample or a sixteenth. Those were trained with tuned kernels in one run, and a batch of the page fits in every run of
+/// the verdict: with each lag, and where burn overwrites nothing.
 #[test]
 fn the_batches_on_the_page_were_trained() {
     let records = Records::read().expect("records that can be read");
@@ -46,26 +47,29 @@ fn the_batches_on_the_page_were_trained() {
     let header = rows.next().expect("a header");
     let mut cells = 0;
     for row in rows.filter(|row| row.len() == header.len()) {
-        let [_, model, precision, unit] = row[..4] else {
+        let [_, model, _, precision, unit] = row[..5] else {
             panic!("a row without names: {row:?}");
         };
-        for (card, batch) in header.iter().zip(&row).skip(4) {
+        for (card, batch) in header.iter().zip(&row).skip(5) {
             // Nothing can be trained where not one sample fits, or burn has no kernel.
             let batch: u64 = batch.replace(',', "").parse().unwrap_or(0);
             if batch == 0 {
                 continue;
             }
+            // "mixed (fp16)"
+            let precision = precision.split(' ').next();
             let found = trained.iter().any(|record| {
                 let tokens = record.input.seq.max(record.input.src_seq).unwrap_or(1);
                 let factor = if unit == "tokens" { tokens as u64 } else { 1 };
+                let most = record.batch * factor;
                 record.model == model
-                    && record.precision.to_string() == precision
+                    && Some(record.precision.to_string().as_str()) == precision
                     && record.device.name.ends_with(card)
-                    && record.batch * factor == batch
+                    && (most - (most / 16).max(factor)..=most).contains(&batch)
             });
             assert!(
                 found,
-                "{model} {precision} on {card}: no record of {batch} {unit}"
+                "{model} {precision:?} on {card}: no record near {batch} {unit}"
             );
             cells += 1;
         }

@@ -34,7 +34,6 @@ fn the_page_is_up_to_date() {
 
 /// Compares the lines of one model whose step is quick to simulate.
 #[test]
-#[ignore = "the page says that it is of an earlier verdict; write it anew with a release build"]
 fn the_page_with_batch_sizes_is_up_to_date() {
     let lines = batch_sizes::lines("yolov3").expect("a table");
     assert_eq!(lines.len(), 2, "fp32 and mixed precision");

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use model_zoo::{ConfigModel, Defaults, Error, Job, Model, Observer, TinyModel, Variant};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 pub use checkpoint::Checkpoint;
 pub use header::StoredTensor;
@@ -231,22 +232,60 @@ fn of_config(
     }
 }
 
-/// The configuration that `path` names, or that is beside its weights: the name of its model, its path, and its text.
+/// A `config.json` that another program is to read.
+#[derive(Debug)]
+pub struct Configuration {
+    /// The name of its model.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// The folder that was made for it, if it came from the Hub.
+    _folder: Option<TempDir>,
+}
+
+/// The configuration that `name` means: a path, what is beside the weights at a path, or that of a model on the Hugging Face Hub
+/// (`owner/name`), which `offline` keeps from being asked.
 ///
 /// # Errors
 ///
 /// There is none, or it cannot be read.
-pub fn configuration(path: &str) -> Result<(String, PathBuf, String), UserError> {
-    let files = ModelFiles::find(Path::new(path))?;
-    let Some(config) = files.config else {
-        let weights = match files.weights.as_slice() {
-            [] => None,
-            files => Some(Checkpoint::read(files)?),
-        };
-        return Err(without_network(&files.name, &weights));
+pub fn configuration(name: &str, offline: bool) -> Result<Configuration, UserError> {
+    let path = Path::new(name);
+    let files = match hub::is_name(name) && !path.exists() {
+        false => ModelFiles::find(path)?,
+        true => match Hub::of_user(offline).find(name)? {
+            Found::Cached(folder, _) => ModelFiles::in_snapshot(name, &folder),
+            Found::Fetched(text, _) => return fetched(name, text),
+        },
     };
-    let text = model_files::read_config(&config)?;
-    Ok((files.name, config, text))
+    let Some(path) = files.config else {
+        return Err(without_network(&files.name, &checkpoint(&files.weights)?));
+    };
+    Ok(Configuration {
+        name: files.name,
+        text: model_files::read_config(&path)?,
+        path,
+        _folder: None,
+    })
+}
+
+/// The configuration of the model `name` with this `text`, in a folder of its own.
+fn fetched(name: &str, text: String) -> Result<Configuration, UserError> {
+    let written = || {
+        let folder = TempDir::with_prefix("fit-check-")?;
+        let path = folder.path().join(CONFIG);
+        std::fs::write(&path, &text)?;
+        Ok::<_, std::io::Error>((folder, path))
+    };
+    let (folder, path) = written().map_err(|error| UserError::new(error.to_string()))?;
+    Ok(Configuration {
+        name: name.into(),
+        path,
+        text,
+        _folder: Some(folder),
+    })
 }
 
 /// The error for weights whose network no configuration names.

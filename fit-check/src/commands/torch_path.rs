@@ -15,7 +15,7 @@ use crate::cli;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
-use crate::model_source;
+use crate::model_source::{self, Configuration};
 use crate::output;
 use crate::output::torch::WithModules;
 use crate::progress::Progress;
@@ -60,24 +60,30 @@ pub(super) struct Configured {
     batch: u64,
     /// Python and the arguments of the script, with a place for the batch.
     command: Vec<OsString>,
+    /// What the script reads.
+    _configuration: Configuration,
 }
 
 impl Configured {
-    /// The step of the network that the path `model` names.
+    /// The step of the network that `model` names: a path, or a name on the Hugging Face Hub, which `offline` keeps from being asked.
     ///
     /// # Errors
     ///
     /// There is no configuration, no Python, or an option has no such value.
     pub(super) fn new(
         model: &str,
+        offline: bool,
         precision: &str,
         options: &cli::Options,
         torch: &cli::TorchOptions,
     ) -> Result<Self, UserError> {
-        let (name, path, text) = model_source::configuration(model)?;
-        let config: Value = serde_json::from_str(&text)
+        let configuration = model_source::configuration(model, offline)?;
+        let Configuration {
+            name, path, text, ..
+        } = &configuration;
+        let config: Value = serde_json::from_str(text)
             .map_err(|error| UserError::new(format!("{}: {error}", path.display())))?;
-        let (batch, usual) = defaults(&name, &text, &config);
+        let (batch, usual) = defaults(name, text, &config);
         let input = input(options, usual)?;
         let known: Precision = values::choice("--precision", precision, Precision::VARIANTS)?;
         let optimizer = options.optimizer.as_deref().unwrap_or("adamw");
@@ -100,7 +106,7 @@ impl Configured {
             Ok::<_, UserError>(count.map(|count| count as u64))
         };
         let job = TorchJob {
-            model: name,
+            model: name.clone(),
             batch: None,
             input,
             precision: known.to_string(),
@@ -114,12 +120,13 @@ impl Configured {
             note: dtype_note(&config, known),
         };
         let python = python::find(torch.python.as_deref())?;
-        let mut command = vec![python.into_os_string(), path.into_os_string()];
+        let mut command = vec![python.into_os_string(), path.into()];
         command.extend(arguments(&job).into_iter().map(OsString::from));
         Ok(Self {
             job,
             batch,
             command,
+            _configuration: configuration,
         })
     }
 
@@ -282,6 +289,7 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let step = &raw.job.step;
     let mut asked = Configured::new(
         &raw.job.model,
+        raw.job.hub.offline,
         &step.precision,
         &step.options,
         &raw.job.torch,
@@ -406,6 +414,7 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let step = &raw.job.step;
     let asked = Configured::new(
         &raw.job.model,
+        raw.job.hub.offline,
         &step.precision,
         &step.options,
         &raw.job.torch,

@@ -337,7 +337,7 @@ fn add_path(
     precision: &str,
     cards: &[Card],
 ) -> anyhow::Result<()> {
-    let asked = Configured::new(model, precision, &raw.options, &raw.torch)?;
+    let asked = Configured::new(model, raw.hub.offline, precision, &raw.options, &raw.torch)?;
     interrupt::watch(GRACE)?;
     let progress = Progress::new(raw.output.quiet, 2 + 2 * cards.len() as u64);
     let found = asked.largest_batches(cards, Advise::Never, &progress)?;

@@ -1,12 +1,12 @@
 //! Lines about a job that several answers share: the job, its configuration of burn, whether it fits.
 
-use estimator::Bytes;
+use estimator::{Bytes, Tuning};
 use model_zoo::{BaseFormat, Precision};
 
 use super::terminal::{BAD, GOOD, TITLE, grouped, styled, wrapped_lines};
 use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
-use crate::job_info::JobInfo;
+use crate::job_info::{Burn, JobInfo};
 use crate::report::Verdict;
 
 /// `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`: the framework, and all that decides the figures.
@@ -85,6 +85,15 @@ pub(crate) fn burn(asked: &JobInfo) -> String {
         asked.runtime,
         asked.burn.switches()
     )
+}
+
+/// In which runs of a process a step was tried, after a sentence that says where.
+pub(super) fn in_which_runs(burn: &Burn) -> &'static str {
+    match (burn.autotune, burn.tuning) {
+        (false, _) | (true, Some(Tuning::Warm)) => "",
+        (true, Some(Tuning::Cold)) => ": in the first run, in which burn tunes its kernels",
+        (true, None) => ": in the first run, in which burn tunes its kernels, and in runs after it",
+    }
 }
 
 /// [`burn`], and in a second line that the weights file of the model does not match its network.

@@ -6,7 +6,7 @@ use estimator::{Bytes, Limit};
 
 use super::advice;
 use super::estimate::with_job;
-use super::job_lines::{assumptions, headline, in_tokens};
+use super::job_lines::{assumptions, headline, in_tokens, in_which_runs};
 use super::terminal::{BAD, FAINT, GOOD, styled, wrapped, wrapped_lines};
 use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
@@ -47,9 +47,11 @@ impl Report for MaxBatchReport {
             page += &batch_lines(card);
             page.push('\n');
         }
-        let method = "the batch and the next were run on a simulated card of this size: in the first run, in which burn tunes its \
-             kernels, and in runs after it";
-        let notes = assumptions(&self.asked) + &wrapped(method, 2, 4);
+        let method = format!(
+            "the batch and the next were run on a simulated card of this size{}",
+            in_which_runs(&self.asked.burn)
+        );
+        let notes = assumptions(&self.asked) + &wrapped(&method, 2, 4);
         let _ = writeln!(page, "{}", styled(FAINT, notes));
         page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
         page

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use maud::html;
 
 use super::html::document;
-use super::job_lines::{burn, number_format, sample};
+use super::job_lines::{burn, in_which_runs, number_format, sample};
 use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
@@ -146,15 +146,23 @@ impl TableReport {
         if run + replayed == 0 {
             return Vec::new();
         }
-        let all = "each batch and the next, which does not fit, were run on a simulated card: in the first run, in which burn tunes \
-             its kernels, and in runs after it";
+        let burn = &self.rows[0].asked.burn;
+        let all = format!(
+            "each batch and the next, which does not fit, were run on a simulated card{}",
+            in_which_runs(burn)
+        );
+        let tuned = if burn.autotune {
+            " with tuned kernels"
+        } else {
+            ""
+        };
         let replays = format!(
-            "in {replayed} of {} cells (method: replay) the runs with tuned kernels were run on a larger card with the same \
-             kernels, and their calls were repeated in this card's memory",
+            "in {replayed} of {} cells (method: replay) the runs{tuned} were run on a larger card with the same kernels, and their \
+             calls were repeated in this card's memory",
             run + replayed
         );
         let replays = (replayed > 0).then_some(replays);
-        [all.to_string()].into_iter().chain(replays).collect()
+        [all].into_iter().chain(replays).collect()
     }
 
     /// Usable memory by card, as a line: `8 GB: 7.62 GiB`.
