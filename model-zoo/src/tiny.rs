@@ -113,6 +113,16 @@ pub fn find_tiny(name: &str) -> Option<TinyModel> {
     Some(found.model())
 }
 
+impl TinyModel {
+    /// The variant of the published network's file that has these numbers.
+    fn variant(&self) -> Variant {
+        Variant {
+            name: self.name,
+            ..self.of.clone()
+        }
+    }
+}
+
 impl Model for TinyModel {
     fn name(&self) -> &str {
         self.name
@@ -134,7 +144,7 @@ impl Model for TinyModel {
                 got,
             });
         }
-        networks::check(&self.of, job)
+        networks::check(&self.variant(), job)
     }
 
     fn train<O: Observer>(
@@ -144,11 +154,7 @@ impl Model for TinyModel {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let variant = Variant {
-            name: self.name,
-            ..self.of.clone()
-        };
-        networks::train(&variant, job, device, steps, observer)
+        networks::train(&self.variant(), job, device, steps, observer)
     }
 }
 
