@@ -201,7 +201,7 @@ mod tests {
         let rank = r#"["hello", {"version": 1, "rank": 0, "world_size": 2}]
 ["bye", {"reason": "steps", "steps": 2}]"#;
         let rank = stream::read(rank.as_bytes()).unwrap();
-        let of = |ended| failure("torchrun t.py", &[rank.clone()], ended, false);
+        let of = |ended| failure("torchrun t.py", std::slice::from_ref(&rank), ended, false);
         let error = of(Ended::Exited(1)).map_or_else(String::new, |error| error.to_string());
         assert!(error.contains("1 of its 2 processes used a GPU"), "{error}");
         // One rank of several, started by hand.

@@ -447,7 +447,7 @@ mod tests {
             count: 3,
             active: 2,
             d_ff: 8,
-            weights: ExpertWeights::OfAllNormalised,
+            weights: ExpertWeights::Normalised,
             clamped: None,
         };
         let with_experts = [false, true].map(|experts| LayerConfig {
@@ -503,7 +503,7 @@ mod tests {
             DecoderConfig {
                 layers: with_experts.to_vec(),
                 experts: Some(ExpertsConfig {
-                    weights: ExpertWeights::OfTaken,
+                    weights: ExpertWeights::Taken,
                     clamped: Some(ClampedGate {
                         alpha: 1.702,
                         limit: 7.0,

@@ -45,7 +45,7 @@ impl Family for GptOss {
             count,
             active,
             d_ff: config.d_ff,
-            weights: ExpertWeights::OfTaken,
+            weights: ExpertWeights::Taken,
             clamped: Some(ClampedGate {
                 alpha: fields.positive("swiglu_alpha", 1.702)?,
                 limit: fields.positive("swiglu_limit", 7.0)?,

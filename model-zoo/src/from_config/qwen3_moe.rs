@@ -37,8 +37,8 @@ impl Family for Qwen3Moe {
         fields.only("output_router_logits", false)?;
         let bias = fields.flag("attention_bias", false)?;
         let weights = match fields.flag("norm_topk_prob", false)? {
-            true => ExpertWeights::OfAllNormalised,
-            false => ExpertWeights::OfAll,
+            true => ExpertWeights::Normalised,
+            false => ExpertWeights::All,
         };
         let named = fields.spelled("num_experts", "num_local_experts");
         let [count, active] = experts(fields, named, [128, 8])?;

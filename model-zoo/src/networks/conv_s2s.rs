@@ -347,7 +347,7 @@ impl Network for ConvS2S {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
-        let usable = ConvS2SConfig::published(variant.name).positions - PAD - 1;
+        let usable = config(variant).positions - PAD - 1;
         check_positions(InputSize::Seq, job.seq(), usable)?;
         check_positions(InputSize::SrcSeq, job.src_seq(), usable)
     }
@@ -359,11 +359,15 @@ impl Network for ConvS2S {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = match variant.name {
-            "convs2s-mini" => ConvS2SConfig::tiny(),
-            published => ConvS2SConfig::published(published),
-        };
-        train_on(&config, job, device, steps, observer)
+        train_on(&config(variant), job, device, steps, observer)
+    }
+}
+
+/// The configuration of `variant`.
+fn config(variant: &Variant) -> ConvS2SConfig {
+    match variant.name {
+        "convs2s-mini" => ConvS2SConfig::tiny(),
+        published => ConvS2SConfig::published(published),
     }
 }
 

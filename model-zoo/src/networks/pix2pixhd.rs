@@ -314,7 +314,7 @@ impl Network for Pix2PixHd {
         // for which it needs two.
         let GeneratorConfig {
             halvings, enhancer, ..
-        } = Pix2PixHdConfig::published(variant.name).generator;
+        } = config(variant).generator;
         let halvings = halvings + usize::from(enhancer.is_some());
         let unit = 1 << halvings;
         job.check_image(
@@ -338,11 +338,15 @@ impl Network for Pix2PixHd {
         steps: usize,
         observer: &mut O,
     ) -> Result<(), O::Stop> {
-        let config = match variant.name {
-            "pix2pixhd-mini" => Pix2PixHdConfig::tiny(Some(1)),
-            name => Pix2PixHdConfig::published(name),
-        };
-        train(&config, job, device, steps, observer)
+        train(&config(variant), job, device, steps, observer)
+    }
+}
+
+/// The configuration of `variant`.
+fn config(variant: &Variant) -> Pix2PixHdConfig {
+    match variant.name {
+        "pix2pixhd-mini" => Pix2PixHdConfig::tiny(Some(1)),
+        name => Pix2PixHdConfig::published(name),
     }
 }
 

@@ -30,11 +30,11 @@ pub(crate) struct ExpertsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpertWeights {
     /// A softmax over all experts: Qwen3 with `norm_topk_prob` false.
-    OfAll,
+    All,
     /// A softmax over all experts, divided by the sum of those taken: Qwen3.
-    OfAllNormalised,
+    Normalised,
     /// A softmax over the experts taken: GPT-OSS.
-    OfTaken,
+    Taken,
 }
 
 /// `(up + 1) gate sigmoid(alpha gate)`, with both halves within `limit` (`GptOssExperts` of transformers).
@@ -114,9 +114,9 @@ impl Experts {
         let scores = self.router.forward(x);
         let taken = draw.taken.clone();
         let weights = match self.config.weights {
-            ExpertWeights::OfTaken => softmax(scores.gather(1, taken), 1),
-            ExpertWeights::OfAll => softmax(scores, 1).gather(1, taken),
-            ExpertWeights::OfAllNormalised => {
+            ExpertWeights::Taken => softmax(scores.gather(1, taken), 1),
+            ExpertWeights::All => softmax(scores, 1).gather(1, taken),
+            ExpertWeights::Normalised => {
                 let weights = softmax(scores, 1).gather(1, taken);
                 weights.clone() / weights.sum_dim(1)
             }
@@ -212,7 +212,7 @@ mod tests {
             count: 4,
             active,
             d_ff: 6,
-            weights: ExpertWeights::OfAllNormalised,
+            weights: ExpertWeights::Normalised,
             clamped: None,
         }
     }
@@ -235,9 +235,9 @@ mod tests {
         let device = test_support::flex();
         let decoder = DecoderConfig::llama(50, [8, 12], 1, [2, 2]);
         for (active, weights) in [
-            (2, ExpertWeights::OfAllNormalised),
-            (3, ExpertWeights::OfTaken),
-            (4, ExpertWeights::OfAll),
+            (2, ExpertWeights::Normalised),
+            (3, ExpertWeights::Taken),
+            (4, ExpertWeights::All),
         ] {
             let config = ExpertsConfig {
                 weights,
