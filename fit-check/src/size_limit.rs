@@ -1,6 +1,8 @@
 //! What a simulation may take of this machine. burn computes some tensors in the memory of the host, and simulates each call of a step:
 //! with huge sizes that takes many gigabytes, or hours.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::exit_status::UNKNOWN;
@@ -25,13 +27,30 @@ pub enum Work {
     Search,
 }
 
-/// From now on the program ends with an error that names the sizes of the `job` if it takes too much of this machine.
-pub fn watch(job: &str, work: Work) {
+/// While this lives, the program is watched.
+#[derive(Debug)]
+#[must_use = "a watch ends when it is dropped"]
+pub struct Watch(Arc<AtomicBool>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// As long as the result lives, the program ends with an error that names the sizes of the `job` if it takes too much of this
+/// machine from now on.
+pub fn watch(job: &str, work: Work) -> Watch {
     let job = job.to_string();
+    let over = Arc::new(AtomicBool::new(false));
+    let watch = Watch(over.clone());
+    let before = processor_time().unwrap_or_default();
     std::thread::spawn(move || {
-        loop {
+        while !over.load(Ordering::Relaxed) {
             std::thread::sleep(INTERVAL);
-            let Some(excess) = excess(work) else { continue };
+            let Some(excess) = excess(work, before) else {
+                continue;
+            };
             let error = UserError::new(format!("the simulation of {job} takes more than {excess}"))
                 .hint("make --image, --seq, --batch or --accumulate smaller, or the configuration less deep");
             interrupt::disarm();
@@ -39,14 +58,16 @@ pub fn watch(job: &str, work: Work) {
             std::process::exit(i32::from(UNKNOWN));
         }
     });
+    watch
 }
 
-/// What the process takes too much of.
-fn excess(work: Work) -> Option<&'static str> {
+/// What the process takes too much of, if it had taken so much processor time `before`.
+fn excess(work: Work, before: Duration) -> Option<&'static str> {
     if resident().is_some_and(|bytes| bytes > MEMORY) {
         return Some("1 GiB of this machine's memory");
     }
-    let long = work == Work::Estimate && processor_time().is_some_and(|time| time > TIME);
+    let too_long = |time: Duration| time.saturating_sub(before) > TIME;
+    let long = work == Work::Estimate && processor_time().is_some_and(too_long);
     long.then_some("60 s of processor time")
 }
 
@@ -84,6 +105,6 @@ mod tests {
         let held = vec![1u8; 64 << 20];
         assert!(resident().is_some_and(|bytes| bytes > held.len() as u64));
         assert!(processor_time().is_some());
-        assert_eq!(excess(Work::Search), None);
+        assert_eq!(excess(Work::Search, Duration::ZERO), None);
     }
 }

@@ -145,7 +145,7 @@ fn simulate<M: Model + Sync>(
     } else {
         Work::Estimate
     };
-    size_limit::watch(&job_name(request), work);
+    let _watch = size_limit::watch(&job_name(request), work);
     let SimulatedReport {
         mut report,
         simulated,

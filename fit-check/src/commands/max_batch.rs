@@ -109,7 +109,7 @@ fn simulate<M: Model + Sync>(
     let progress = Progress::new(output.quiet, steps);
     let asked = JobInfo::new(request, None);
     let job = format!("{} ({})", asked.model, recipe(&asked));
-    size_limit::watch(&job, Work::Search);
+    let _watch = size_limit::watch(&job, Work::Search);
     let found = largest_batches(request, &progress)?;
     let tokens = request.job.input.tokens();
     let cards = request.cards.iter().zip(&found);
