@@ -175,7 +175,9 @@ fn the_largest_batch_trains_and_one_more_does_not() {
     if !can_measure() {
         return;
     }
-    for arguments in ["unet-mini --memory 50MiB", "mask-rcnn-mini --memory 60MB"] {
+    // A process takes some MB more or less than another of the same job, so N and N + 1 are far from the budget: with 88 MB the
+    // pools of Mask R-CNN have 6 MB to spare, or lack 10.
+    for arguments in ["unet-mini --memory 50MiB", "mask-rcnn-mini --memory 88MB"] {
         let output = verify(&format!("{arguments} --max-batch"))
             .output()
             .unwrap();

@@ -78,6 +78,25 @@ proptest! {
     }
 }
 
+/// Where burn overwrites nothing, 234 samples are refused with 14 % more than a tuned run needs, as a run on the card itself shows.
+#[test]
+#[cfg(not(feature = "fusion"))]
+fn a_run_that_overwrites_nothing_can_need_much_more() {
+    let (variant, job) = variant_and_job("resnet-18", Precision::Fp32, 53);
+    let step = training_job(&variant, &job);
+    let device = DeviceSpec::unlimited(Runtime::Cuda);
+    let device = device.with_memory(Bytes::mib(719), Bytes::ZERO);
+    assert!(fits(&step, 234, &device));
+    assert!(!fits(
+        &step,
+        234,
+        &device.clone().with_in_place(InPlace::Never)
+    ));
+    let runs = StepRuns::of(&step, 234, &device).unwrap();
+    let verdict = runs.verdict(&device).unwrap();
+    assert!(!verdict.fits() && verdict.headroom_bytes < 0);
+}
+
 /// What the first batch that does not fit needs is read off the run that the card refused: as a run on a card with unlimited
 /// memory tells.
 #[test]
