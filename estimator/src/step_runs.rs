@@ -13,7 +13,7 @@ use crate::required::{below, least_memory, most_needed};
 use crate::run_kind::{Required, RunKind};
 use crate::simulated::Simulated;
 use crate::verdict::Verdict;
-use crate::{Bytes, Error, OutOfMemory};
+use crate::{Bytes, Error, OutOfMemory, Runtime};
 
 /// The runs of a step with some number of samples in which it has to complete to fit, on a device with unlimited memory.
 ///
@@ -257,11 +257,13 @@ impl<'a, P: Program> StepRuns<'a, P> {
     /// The first run of a process on `device`, or on a card with unlimited memory where it is the same there, or where there is
     /// room to spare.
     fn first_for(&self, device: &DeviceSpec) -> Result<Arc<Simulated>, Error> {
+        // On wgpu that does not tell: ResNet-18 in fp16 (52 pixels, batch 2305) is refused with 10 % to spare, though a card with
+        // unlimited memory reserves less than that one has. Why is not known.
         let same = |first: &Arc<Simulated>| {
             let room = device
                 .available()
                 .is_none_or(|available| first.reserved <= available);
-            room && self.fits_a_page(device)
+            room && device.runtime == Runtime::Cuda && self.fits_a_page(device)
         };
         let has_room = || self.has_room(device);
         if self.known_first().as_ref().is_some_and(same) || has_room() {
