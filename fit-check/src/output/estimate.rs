@@ -8,7 +8,7 @@ use strum::IntoEnumIterator;
 
 use super::advice;
 use super::cells::TableBuilder;
-use super::job_lines::{assumptions, headline, number_format, sample, verdict_lines};
+use super::job_lines::{assumptions, headline, needs, number_format, sample, verdict_lines};
 use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
 use crate::job_info::JobInfo;
@@ -186,23 +186,12 @@ impl EstimateReport {
     /// What is needed, and of how much.
     fn needs(&self) -> String {
         let peak = &self.peak;
-        let verdicts = self.verdicts().iter().enumerate();
-        // What `nvidia-smi` shows is known of the first card.
-        let shown = |first: bool| (first && self.overhead_bytes.0 > 0).then_some(peak.device_bytes);
-        let lines = verdicts.map(|(index, verdict)| verdict_lines(verdict, shown(index == 0)));
-        let lines: Vec<_> = lines.collect();
-        match lines.is_empty() {
-            true => wrapped_lines(
-                &format!(
-                    "{} {}; nvidia-smi shows up to {}, where the card has so much",
-                    styled(TITLE, "needs"),
-                    peak.required_bytes,
-                    peak.device_bytes
-                ),
-                2,
-            ),
-            false => wrapped_lines(&lines.join("\n"), 2),
-        }
+        needs(
+            self.verdicts(),
+            peak.required_bytes,
+            peak.device_bytes,
+            self.overhead_bytes,
+        )
     }
 
     /// The parameters, as a sentence.

@@ -144,6 +144,31 @@ pub(crate) fn verdict_lines(verdict: &Verdict, shown: Option<Bytes>) -> String {
     lines
 }
 
+/// What is needed, and of how much: the lines of `verdicts`, or without a card what the step requires. `device` is what
+/// `nvidia-smi` shows at most, with so much `overhead`.
+pub(super) fn needs(
+    verdicts: &[Verdict],
+    required: Bytes,
+    device: Bytes,
+    overhead: Bytes,
+) -> String {
+    // What `nvidia-smi` shows is known of the first card.
+    let shown = |first: bool| (first && overhead > Bytes::ZERO).then_some(device);
+    let verdicts = verdicts.iter().enumerate();
+    let lines = verdicts.map(|(index, verdict)| verdict_lines(verdict, shown(index == 0)));
+    let lines: Vec<_> = lines.collect();
+    match lines.is_empty() {
+        true => wrapped_lines(
+            &format!(
+                "{} {required}; nvidia-smi shows up to {device}, where the card has so much",
+                styled(TITLE, "needs"),
+            ),
+            2,
+        ),
+        false => wrapped_lines(&lines.join("\n"), 2),
+    }
+}
+
 /// By how much memory a step is too large for a card, or why it does not fit.
 pub(crate) fn short(verdict: &Verdict) -> String {
     match (verdict.headroom_bytes, &verdict.reason) {

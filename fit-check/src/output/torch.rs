@@ -7,8 +7,8 @@ use serde::Serialize;
 use strum::IntoEnumIterator;
 
 use super::estimate::{Figure, breakdown, layer_table};
-use super::job_lines::verdict_lines;
-use super::terminal::{FAINT, GOOD, TITLE, columns, grouped, styled, wrapped, wrapped_lines};
+use super::job_lines::needs;
+use super::terminal::{FAINT, GOOD, TITLE, columns, grouped, styled, wrapped};
 use super::{Cell, Report, Table, TableBuilder};
 use crate::plots;
 use crate::report::Verdict;
@@ -212,24 +212,12 @@ impl ProcessReport {
     /// The lines of the verdicts; without a card, what is needed.
     fn needs(&self) -> String {
         let peak = &self.peak;
-        // What `nvidia-smi` shows is known of the first card.
-        let shown =
-            |first: bool| (first && self.overhead_bytes > Bytes::ZERO).then_some(peak.device_bytes);
-        let verdicts = self.verdicts().iter().enumerate();
-        let lines = verdicts.map(|(index, verdict)| verdict_lines(verdict, shown(index == 0)));
-        let lines: Vec<_> = lines.collect();
-        match lines.is_empty() {
-            true => wrapped_lines(
-                &format!(
-                    "{} {}; nvidia-smi shows up to {}, where the card has so much",
-                    styled(TITLE, "needs"),
-                    peak.required_bytes,
-                    peak.device_bytes
-                ),
-                2,
-            ),
-            false => wrapped_lines(&lines.join("\n"), 2),
-        }
+        needs(
+            self.verdicts(),
+            peak.required_bytes,
+            peak.device_bytes,
+            self.overhead_bytes,
+        )
     }
 
     /// The lines of a page about this process.
