@@ -3,8 +3,8 @@
 use estimator::{Bytes, DeviceSpec, Gpu, Runtime, Tuning};
 use strum::IntoEnumIterator;
 
-use crate::job_info::GpuName;
 use crate::local_gpu::{AUTO, LocalGpu};
+use crate::several_gpus::{GpuGroup, count, counted};
 use crate::user_error::{UserError, either};
 use crate::values;
 
@@ -13,8 +13,12 @@ use crate::values;
 pub struct Card {
     /// Its entry in the catalogue; none if only a size was given.
     pub gpu: Option<&'static Gpu>,
-    /// The simulated device.
+    /// The simulated device; of several, the one that needs the most memory.
     pub device: DeviceSpec,
+    /// How many there are.
+    pub count: usize,
+    /// How they share a job, if there are several.
+    pub group: Option<GpuGroup>,
 }
 
 impl Card {
@@ -22,15 +26,41 @@ impl Card {
     pub fn of(gpu: &'static Gpu, runtime: Runtime, tuning: Tuning) -> Self {
         Self {
             gpu: Some(gpu),
-            device: gpu.spec(runtime).with_tuning(tuning),
+            ..Self::sized(gpu.spec(runtime).with_tuning(tuning))
+        }
+    }
+
+    /// A card like `device`, of no name.
+    pub fn sized(device: DeviceSpec) -> Self {
+        Self {
+            gpu: None,
+            device,
+            count: 1,
+            group: None,
+        }
+    }
+
+    /// Its name: `A10`, `4 x A10`, or `10.0 GiB of memory` if only a size was given.
+    pub fn name(&self) -> String {
+        let name = match self.gpu {
+            Some(gpu) => gpu.name.clone(),
+            None => format!("{} of memory", self.usable()),
+        };
+        match self.count {
+            1 => name,
+            count => format!("{count} x {name}"),
         }
     }
 
     /// The label of a narrow column; the size if only a size was given.
     pub fn label(&self) -> String {
-        match self.gpu {
+        let label = match self.gpu {
             Some(gpu) => gpu.short_name().to_string(),
             None => self.usable().to_string(),
+        };
+        match self.count {
+            1 => label,
+            count => format!("{count} x {label}"),
         }
     }
 
@@ -46,7 +76,7 @@ impl Card {
 
     /// `error` of a simulation on this card, with the card's name.
     pub fn error(&self, error: estimator::Error) -> UserError {
-        UserError::from(error).about(format_args!("on {}", GpuName::new(self).name))
+        UserError::from(error).about(format_args!("on {}", self.name()))
     }
 }
 
@@ -71,7 +101,7 @@ pub fn cards(
             let memory = values::memory(size)?;
             let device = DeviceSpec::unlimited(runtime).with_memory(memory, Bytes::ZERO);
             let device = device.with_tuning(tuning);
-            Ok(vec![Card { gpu: None, device }])
+            Ok(vec![Card::sized(device)])
         }
         (None, names) => names
             .iter()
@@ -108,6 +138,7 @@ pub fn announce<'a>(names: impl IntoIterator<Item = &'a str>) {
 
 /// Which card `name` is, if it is a machine of a cloud, a name of several cards, or the card of this machine.
 fn note(name: &str) -> Option<String> {
+    let name = counted(name).map_or(name, |(_, name)| name);
     if name == AUTO {
         let local = LocalGpu::find().ok()?;
         return Some(format!(
@@ -136,6 +167,11 @@ fn note(name: &str) -> Option<String> {
 }
 
 fn card(name: &str, runtime: Runtime, tuning: Tuning) -> Result<Card, UserError> {
+    if let Some((text, name)) = counted(name) {
+        let count = count(text)?;
+        let card = card(name, runtime, tuning)?;
+        return Ok(Card { count, ..card });
+    }
     if name == AUTO {
         return Ok(LocalGpu::find()?.card(runtime, tuning));
     }

@@ -538,6 +538,18 @@ pub struct Options {
         requires = "lora"
     )]
     pub lora_base: String,
+    /// The training loop of burn: single (your own, on one GPU), learner (that of burn-train, on one GPU), ddp (that of
+    /// burn-train, with a batch on each GPU of --gpu 4x24GB) [default: single]
+    #[arg(long, value_name = "NAME")]
+    pub strategy: Option<String>,
+    /// What NCCL takes of a GPU for one communicator, with --strategy ddp [default: what others measured]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "strategy",
+        allow_hyphen_values = true
+    )]
+    pub nccl: Option<String>,
 }
 
 /// Simulated cards.
@@ -551,7 +563,7 @@ pub struct Cards {
     #[arg(long, value_name = "STATE")]
     pub tuning: Option<String>,
     /// A card (rtx-3090), or a class (24GB: of the cards sold with it, the one with the least usable memory);
-    /// repeatable
+    /// repeatable. Several GPUs of a machine are 4xrtx-3090
     #[arg(long, value_name = "CARD")]
     pub gpu: Vec<String>,
     /// Exactly this much memory for the job: 10GB is 10^10 bytes, 10GiB is 10 * 2^30

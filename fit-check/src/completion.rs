@@ -59,6 +59,7 @@ fn with_values(arg: Arg) -> Arg {
         "tuning" => Tuning::VARIANTS,
         "lora_base" => BaseFormat::VARIANTS,
         "preset" => Preset::VARIANTS,
+        "strategy" => &["single", "learner", "ddp"],
         "device" => Backend::VARIANTS,
         "driver" => &["nvidia", "counting"],
         "model" | "models" | "fits" => return arg.add(ArgValueCompleter::new(models)),

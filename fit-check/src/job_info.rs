@@ -1,12 +1,13 @@
 //! The description of a job, of the configuration of burn and of a card, for every answer.
 
 use estimator::{Bytes, Provenance, Tuning};
-use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision};
+use model_zoo::{BaseFormat, Input, Job, Lora, Model, OptimizerKind, Precision, Strategy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model_source::WeightsCheck;
 use crate::resolve::{Card, ResolvedRequest};
+use crate::several_gpus::GpuGroup;
 
 /// Version of the JSON interface.
 pub const SCHEMA: u32 = 3;
@@ -91,6 +92,9 @@ pub struct JobInfo {
     /// How the model's weights file agrees with its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightsCheck>,
+    /// The training loop, if it is not one of the user's own on one GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<&'static str>,
     /// The configuration of burn.
     pub burn: Burn,
 }
@@ -136,6 +140,11 @@ impl JobInfo {
             freeze: job.freeze.clone(),
             lora: job.lora.as_ref().map(Adapters::new),
             weights: None,
+            strategy: match job.strategy {
+                Strategy::Single => None,
+                Strategy::Learner => Some("learner"),
+                Strategy::Ddp(_) => Some("ddp"),
+            },
             burn: Burn::this(tuning),
         }
     }
@@ -169,8 +178,11 @@ pub struct GpuName {
     pub name: String,
     /// Its usable memory.
     pub usable_bytes: Bytes,
-    /// The memory that a process takes on it besides the pools.
+    /// The memory that a process takes on it besides the pools; on several GPUs, with NCCL at its most on GPU 0.
     pub overhead_bytes: Bytes,
+    /// How many GPUs share the job, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GpuGroup>,
     /// How its memory is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provenance: Option<Provenance>,
@@ -180,10 +192,8 @@ impl GpuName {
     /// The description of `card`.
     pub fn new(card: &Card) -> Self {
         Self {
-            name: match card.gpu {
-                Some(gpu) => gpu.name.clone(),
-                None => format!("{} of memory", card.usable()),
-            },
+            name: card.name(),
+            group: card.group,
             usable_bytes: card.usable(),
             overhead_bytes: card.device.card.overhead,
             provenance: card.gpu.map(|gpu| gpu.provenance),

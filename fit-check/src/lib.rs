@@ -31,6 +31,7 @@ pub mod resolve;
 mod sandbox;
 pub mod schema;
 pub mod serve;
+mod several_gpus;
 mod size_limit;
 mod step;
 pub mod table;

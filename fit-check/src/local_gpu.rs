@@ -86,7 +86,7 @@ impl LocalGpu {
         let device = device.with_memory(self.usable, overhead);
         Card {
             gpu,
-            device: device.with_tuning(tuning),
+            ..Card::sized(device.with_tuning(tuning))
         }
     }
 }

@@ -10,7 +10,7 @@ use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
     Parameters, Phase, PhaseMemory,
 };
-use model_zoo::{Input, Model, OptimizerKind, Variant};
+use model_zoo::{Input, Model, OptimizerKind, Rank, Variant};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,6 +19,7 @@ use crate::comparison::{Errors, Figures};
 use crate::job_info::{GpuName, JobInfo};
 use crate::measure::{DeviceKind, DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
+use crate::several_gpus::GpuGroup;
 use crate::torch_program::kept::TorchFigure;
 
 /// The figures at the peak of memory.
@@ -119,6 +120,12 @@ pub struct EstimateReport {
     pub peak: Peak,
     /// Bytes in use at the peak, by category.
     pub at_peak: Breakdown,
+    /// What each GPU of several takes: GPU 0, whose figures are also those of `peak` and `at_peak`, and the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuShare>,
+    /// The cards on which the step fits with what NCCL takes at least, and not with what it takes at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nccl_decides: Vec<String>,
     /// Phases of the step with the peak; those of the last step if the peak is before the first.
     pub phases: Vec<PhaseMemory>,
     /// Layers.
@@ -155,6 +162,22 @@ pub struct EstimateReport {
     pub offers_advice: bool,
 }
 
+/// What a GPU of several takes.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct GpuShare {
+    /// Its index, or those of the GPUs that take the same: `0`, `1-3`.
+    pub gpus: String,
+    /// How many they are.
+    pub count: usize,
+    /// The communicators of NCCL on each.
+    pub nccl_communicators: u64,
+    /// The highest peak of all steps on the first named card.
+    #[serde(flatten)]
+    pub peak: Peak,
+    /// Bytes in use at the peak, by category.
+    pub at_peak: Breakdown,
+}
+
 /// The most bytes in use, with the kernels that need the least memory and with those that need the most, of
 /// those that burn's tuner chooses between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -182,6 +205,8 @@ impl EstimateReport {
             parameters: estimate.parameters,
             peak,
             at_peak: estimate.at_peak,
+            gpus: Vec::new(),
+            nccl_decides: Vec::new(),
             phases: estimate.phases,
             layers: estimate.layers,
             layers_unfused: false,
@@ -198,6 +223,34 @@ impl EstimateReport {
             advice: None,
             offers_advice: false,
         }
+    }
+
+    /// Adds what the GPUs besides GPU 0 take of the first named `card`, which is several GPUs.
+    pub fn add_other_gpus(&mut self, card: &Card, group: GpuGroup, others: &Estimate) {
+        let share = |rank, count, peak, at_peak| GpuShare {
+            gpus: match (rank, count) {
+                (Rank::First, _) => "0".into(),
+                (Rank::Other, 1) => "1".into(),
+                (Rank::Other, count) => format!("1-{count}"),
+            },
+            count,
+            nccl_communicators: group.communicators(rank),
+            peak,
+            at_peak,
+        };
+        let fewer = group.communicators(Rank::First) - group.communicators(Rank::Other);
+        let nccl = Bytes(group.nccl.most_bytes.0 * fewer);
+        let overhead = card.device.card.overhead.saturating_sub(nccl);
+        let of_others = Peak::new(others, Some(card), overhead);
+        self.gpus = vec![
+            share(Rank::First, 1, self.peak.clone(), self.at_peak.clone()),
+            share(
+                Rank::Other,
+                group.count - 1,
+                of_others,
+                others.at_peak.clone(),
+            ),
+        ];
     }
 
     /// The verdicts, card by card.

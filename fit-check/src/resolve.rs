@@ -3,12 +3,14 @@
 use estimator::{DeviceSpec, Runtime, Tuning};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
+    Strategy,
 };
 use strum::VariantNames;
 
 pub use crate::card::{Card, cards, gpu};
 use crate::cli;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
+use crate::several_gpus::{for_strategy, strategy};
 use crate::step::untrained;
 use crate::user_error::{UserError, either};
 use crate::values::{choice, optional_count};
@@ -41,7 +43,7 @@ impl ResolvedRequest {
     pub fn new(raw: &cli::Job, batch: Batch) -> Result<Self, UserError> {
         let (model, origin) = model_source::find(&raw.model, raw.hub.offline)?;
         let job = job(&model, &raw.step, batch)?;
-        let mut request = Self::with_job(model, job, &raw.cards)?;
+        let mut request = Self::with_job(model, job, raw)?;
         request.weights = model_source::compare(&request.model, &origin, &request.job)?;
         request.origin = origin;
         Ok(request)
@@ -59,13 +61,16 @@ impl<M: Model> ResolvedRequest<M> {
         M: Sync,
     {
         let job = job(&model, &raw.step, batch)?;
-        Self::with_job(model, job, &raw.cards)
+        Self::with_job(model, job, raw)
     }
 
-    fn with_job(model: M, job: Job, raw: &cli::Cards) -> Result<Self, UserError> {
-        let runtime = runtime(raw)?;
-        let only = only(raw)?;
+    fn with_job(model: M, job: Job, raw: &cli::Job) -> Result<Self, UserError> {
+        let runtime = runtime(&raw.cards)?;
+        let only = only(&raw.cards)?;
         let tuning = only.unwrap_or_default();
+        let cards = cards(&raw.cards.gpu, raw.cards.memory.as_deref(), runtime, tuning)?;
+        let nccl = raw.step.options.nccl.as_deref();
+        let cards = for_strategy(cards, job.strategy, nccl, runtime)?;
         Ok(Self {
             model,
             origin: Origin::default(),
@@ -73,7 +78,7 @@ impl<M: Model> ResolvedRequest<M> {
             job,
             runtime,
             only,
-            cards: cards(&raw.gpu, raw.memory.as_deref(), runtime, tuning)?,
+            cards,
         })
     }
 
@@ -176,6 +181,10 @@ pub fn request(
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
         lora: lora(raw)?,
+        strategy: raw
+            .strategy
+            .as_deref()
+            .map_or(Ok(Strategy::Single), strategy)?,
     })
 }
 

@@ -10,6 +10,7 @@ use crate::networks::output_layers;
 use crate::trainer::is_below;
 use crate::{
     Error, Input, InputSize, Lora, LoraRequest, Model, OptimizerKind, PublishedTensors, Setting,
+    Strategy,
 };
 
 /// The number formats of a training step.
@@ -65,6 +66,9 @@ pub struct Request {
     pub freeze: Vec<String>,
     /// Low-rank adapters, which are trained in place of the weights.
     pub lora: Option<LoraRequest>,
+    /// The training loop, and the GPU of several.
+    #[serde(default, skip_serializing_if = "Strategy::is_default")]
+    pub strategy: Strategy,
 }
 
 /// A [`Request`] with every gap filled: the training step is made from it.
@@ -86,6 +90,8 @@ pub struct Job {
     pub freeze: Vec<String>,
     /// Low-rank adapters, which are trained in place of the weights.
     pub lora: Option<Lora>,
+    /// The training loop, and the GPU of several.
+    pub strategy: Strategy,
     /// Regular expressions for the names of the model's output layers, which Muon leaves to AdamW. The
     /// zoo knows none of a model outside of it, so Muon trains those too.
     pub output_layers: &'static [&'static str],
@@ -123,6 +129,7 @@ impl Request {
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
             lora: self.lora(model)?,
+            strategy: self.strategy,
             output_layers: model.file().map(output_layers).unwrap_or_default(),
         })
     }
@@ -176,6 +183,7 @@ impl Job {
             checkpointing: self.checkpointing,
             freeze: self.freeze.clone(),
             lora: self.lora.as_ref().map(Lora::request),
+            strategy: self.strategy,
         }
     }
 
@@ -187,6 +195,7 @@ impl Job {
             precision: Precision::Fp32,
             freeze: Vec::new(),
             lora: None,
+            strategy: Strategy::Single,
             ..self.clone()
         };
         let mut seen = PublishedTensors::default();

@@ -23,6 +23,7 @@ mod model;
 mod networks;
 mod observer;
 mod optimizer;
+mod strategy;
 #[cfg(test)]
 mod test_support;
 mod tiny;
@@ -41,6 +42,7 @@ pub use networks::{
 };
 pub use observer::{NoopObserver, Observer, Phase};
 pub use optimizer::OptimizerKind;
+pub use strategy::{Rank, Strategy};
 pub use tiny::{TinyModel, find_tiny, tiny_models};
 pub use trainer::{Batch, Trainer, supervised};
 pub use variant::{Counts, Variant};

@@ -6,7 +6,7 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 
 use crate::mixed::Master;
-use crate::{Job, Observer, Phase, Precision, PublishedTensors};
+use crate::{Job, Observer, Phase, Precision, PublishedTensors, Strategy};
 
 /// It has no effect on memory. It is small, so that the losses of a short test stay finite.
 const LEARNING_RATE: f64 = 1e-3;
@@ -20,6 +20,9 @@ pub struct Trainer<M: Module> {
     master: Option<Master>,
     /// The sum of the gradients since the last step.
     gradients: GradientsAccumulator<M>,
+    strategy: Strategy,
+    /// The model that the program built, if the loop keeps it while it trains a copy.
+    _first: Option<M>,
 }
 
 impl<M: Module> Trainer<M> {
@@ -37,6 +40,9 @@ impl<M: Module> Trainer<M> {
             None => module,
         };
         let module = frozen(module, &below(name, &job.freeze));
+        let strategy = job.strategy;
+        let first = strategy.keeps_first_model().then(|| module.clone());
+        let module = strategy.trained(module);
         let master = (job.precision == Precision::Mixed).then(|| Master::of(&module));
         Self {
             optimizer: job.optimizer.init(&module, job.output_layers),
@@ -44,6 +50,8 @@ impl<M: Module> Trainer<M> {
             module,
             master,
             gradients: GradientsAccumulator::new(),
+            strategy,
+            _first: first,
         }
     }
 
@@ -68,7 +76,8 @@ impl<M: Module> Trainer<M> {
             None => loss.backward(),
             Some(_) => Master::scaled(loss).backward(),
         };
-        GradientsParams::from_grads(gradients, &self.module)
+        let gradients = GradientsParams::from_grads(gradients, &self.module);
+        self.strategy.reduced(&self.module, gradients)
     }
 
     /// Makes one optimizer step with the gradients of as many batches as `job` accumulates:
@@ -138,7 +147,10 @@ impl<M: Module> Trainer<M> {
             mut optimizer,
             master,
             gradients: waiting,
+            strategy,
+            _first,
         } = self;
+        let kept = strategy.clones_for_optimizer().then(|| module.clone());
         let (module, master) = match master {
             None => (optimizer.step(LEARNING_RATE, module, gradients), None),
             Some(master) => {
@@ -148,12 +160,15 @@ impl<M: Module> Trainer<M> {
                 (master.narrowed(module), Some(master))
             }
         };
+        drop(kept);
         Self {
             name,
             module,
             optimizer,
             master,
             gradients: waiting,
+            strategy,
+            _first,
         }
     }
 }

@@ -50,6 +50,11 @@ impl Runtime {
             Self::Wgpu => &Wgpu::Wgsl,
         }
     }
+
+    /// Whether programs on it can reduce tensors between cards: [`RuntimeRules::reduces_between_cards`].
+    pub fn reduces_between_cards(self) -> bool {
+        self.rules().reduces_between_cards()
+    }
 }
 
 /// How a runtime treats a card. Each implementation follows CubeCL's runtime of the same name and cites its
@@ -94,6 +99,12 @@ pub trait RuntimeRules: Debug + Sync {
     /// Whether the runtime submits queued work when the program waits for the device, or when burn's tuner begins or
     /// ends to time a kernel.
     fn submits_on_sync(&self) -> bool;
+
+    /// Whether programs can reduce tensors between cards, and send them from card to card. Of CUDA's runtime this is true
+    /// where it finds NCCL (`src/runtime.rs` of `cubecl-cuda` 0.11.3); burn's other runtimes have no such operations.
+    fn reduces_between_cards(&self) -> bool {
+        false
+    }
 
     /// Whether kernels read a tensor with this shape and these strides without a copy.
     fn can_read(&self, shape: &Shape, strides: &Strides) -> bool;

@@ -13,7 +13,7 @@ use cubecl_common::profile::{Instant, ProfileDuration, ProfileTicks};
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_environment::future::DynFut;
 use cubecl_environment::stream::StreamId;
-use cubecl_ir::DeviceProperties;
+use cubecl_ir::{DeviceProperties, ElemType};
 use cubecl_server::dry_run::LaunchMode;
 use cubecl_server::kernel::CubeKernel;
 use cubecl_server::logging::ServerLogger;
@@ -21,8 +21,9 @@ use cubecl_server::memory_management::{
     ManagedMemoryHandle, MemoryAllocationMode, MemoryHandle, StreamMemoryReport,
 };
 use cubecl_server::server::{
-    BufferBinding, CopyDescriptor, CubeCount, DeviceCaptures, KernelArguments, ProfileError,
-    ProfilingToken, Server, ServerCommunication, ServerError, ServerUtilities,
+    BufferBinding, CopyDescriptor, CubeCount, DeviceCaptures, Handle, KernelArguments,
+    ProfileError, ProfilingToken, ReduceOperation, Server, ServerCommunication, ServerError,
+    ServerUtilities,
 };
 
 use crate::Bytes;
@@ -53,14 +54,16 @@ fn utilities(
 ) -> (ServerUtilities, DeviceCaptures) {
     let logger = Arc::new(ServerLogger::default());
     let rule = LayoutRule::new(spec);
-    ServerUtilities::init(
+    let (mut utilities, captures) = ServerUtilities::init(
         service,
         runtime_names::of(spec.runtime, 0),
         properties(spec, service),
         spec.runtime.rules().target(),
         logger,
         Noting { rule, notes },
-    )
+    );
+    utilities.server_comm_enabled = spec.runtime.rules().reduces_between_cards();
+    (utilities, captures)
 }
 
 /// What a card like `spec` offers to kernels.
@@ -113,6 +116,10 @@ enum Call {
     },
     Write {
         memory: Vec<usize>,
+    },
+    /// Several cards reduce these buffers. That takes no memory of the pools, but the call holds the buffers until it is made.
+    Reduce {
+        buffers: [BufferBinding; 2],
     },
     Mode(MemoryAllocationMode),
 }
@@ -375,6 +382,7 @@ impl CardServer {
                     }
                 }
                 Call::Write { memory } => self.write_now(memory, stream),
+                Call::Reduce { buffers } => suspects.add(ids(buffers.iter())),
                 Call::Mode(mode) => self.set_mode(mode, stream),
             }
             // When the card refuses an allocation, the runtime first drops its cached metadata.
@@ -616,7 +624,53 @@ impl DeviceService for CardServer {
     }
 }
 
-impl ServerCommunication for CardServer {}
+/// The part of a collective operation that one card sees: its own memory. What NCCL keeps is outside of CubeCL's pools.
+impl ServerCommunication for CardServer {
+    fn comm_init(&mut self, _device_ids: Vec<DeviceId>) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn all_reduce(
+        &mut self,
+        src: BufferBinding,
+        dst: BufferBinding,
+        _dtype: ElemType,
+        stream_id: StreamId,
+        _op: ReduceOperation,
+        _device_ids: Vec<DeviceId>,
+    ) -> Result<(), ServerError> {
+        let buffers = [src, dst];
+        self.enqueue(stream_id, Call::Reduce { buffers });
+        Ok(())
+    }
+
+    fn sync_collective(&mut self, _stream_id: StreamId) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        _desc: CopyDescriptor,
+        _dtype: ElemType,
+        _stream_id: StreamId,
+        _device_id_dst: DeviceId,
+    ) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    /// Allocates the buffer that the other card's data goes to, as `recv_checked` of `cubecl-cuda` 0.11.3,
+    /// `src/compute/server.rs`.
+    fn recv(
+        &mut self,
+        handle: Handle,
+        _dtype: ElemType,
+        stream_id: StreamId,
+        _device_id_src: DeviceId,
+    ) -> Result<(), ServerError> {
+        let size = handle.size();
+        self.initialize_memory(handle.memory, size, stream_id)
+    }
+}
 
 impl Server for CardServer {
     fn initialize_memory(

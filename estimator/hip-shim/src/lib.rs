@@ -14,7 +14,7 @@ use cubecl_common::device::{
 };
 use cubecl_common::{bytes::Bytes, profile::ProfileDuration};
 use cubecl_environment::{backtrace::BackTrace, future::DynFut, stream::StreamId};
-use cubecl_ir::TargetProperties;
+use cubecl_ir::{ElemType, TargetProperties};
 use cubecl_server::client::Client;
 pub use cubecl_server::device::AmdDevice;
 use cubecl_server::dry_run::LaunchMode;
@@ -26,8 +26,9 @@ use cubecl_server::memory_management::{
 };
 use cubecl_server::runtime::Runtime;
 use cubecl_server::server::{
-    BufferBinding, CopyDescriptor, CubeCount, IoError, KernelArguments, ProfileError,
-    ProfilingToken, Server, ServerCommunication, ServerError, ServerStorage, ServerUtilities,
+    BufferBinding, CopyDescriptor, CubeCount, Handle, IoError, KernelArguments, ProfileError,
+    ProfilingToken, ReduceOperation, Server, ServerCommunication, ServerError, ServerStorage,
+    ServerUtilities,
 };
 use cubecl_server::storage::{BytesResource, BytesStorage, ManagedResource};
 use cubecl_zspace::{Shape, Strides};
@@ -113,7 +114,48 @@ impl DeviceService for ShimServer {
     }
 }
 
-impl ServerCommunication for ShimServer {}
+impl ServerCommunication for ShimServer {
+    fn comm_init(&mut self, device_ids: Vec<DeviceId>) -> Result<(), ServerError> {
+        self.0.comm_init(device_ids)
+    }
+
+    fn all_reduce(
+        &mut self,
+        src: BufferBinding,
+        dst: BufferBinding,
+        dtype: ElemType,
+        stream_id: StreamId,
+        op: ReduceOperation,
+        device_ids: Vec<DeviceId>,
+    ) -> Result<(), ServerError> {
+        self.0
+            .all_reduce(src, dst, dtype, stream_id, op, device_ids)
+    }
+
+    fn sync_collective(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
+        self.0.sync_collective(stream_id)
+    }
+
+    fn send(
+        &mut self,
+        desc: CopyDescriptor,
+        dtype: ElemType,
+        stream_id: StreamId,
+        device_id_dst: DeviceId,
+    ) -> Result<(), ServerError> {
+        self.0.send(desc, dtype, stream_id, device_id_dst)
+    }
+
+    fn recv(
+        &mut self,
+        handle: Handle,
+        dtype: ElemType,
+        stream_id: StreamId,
+        device_id_src: DeviceId,
+    ) -> Result<(), ServerError> {
+        self.0.recv(handle, dtype, stream_id, device_id_src)
+    }
+}
 
 impl ServerStorage for ShimServer {
     type Storage = BytesStorage;

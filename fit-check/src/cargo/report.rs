@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(found(Runtime::Wgpu), Some(limit));
         assert_eq!(found(Runtime::Cuda), None);
         let device = DeviceSpec::unlimited(Runtime::Wgpu).with_memory(Bytes::gib(400), Bytes::ZERO);
-        let card = Card { gpu: None, device };
+        let card = Card::sized(device);
         let verdict = verdict(&card, &recording, Bytes::gib(4));
         let reason = verdict.reason.unwrap();
         assert!(

@@ -1,7 +1,9 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{Choice, DeviceSpec, Error, KernelPreference, Program, Simulated, StepRuns};
-use model_zoo::Model;
+use estimator::{
+    Choice, DeviceSpec, Error, Estimate, KernelPreference, Program, Simulated, StepRuns,
+};
+use model_zoo::{Job, Model, Rank, Strategy};
 use serde::Serialize;
 
 use super::advising;
@@ -9,14 +11,15 @@ use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
 use crate::commands::torch_zoo;
-use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::job_info::{GpuName, JobInfo};
+use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
+use crate::job_info::JobInfo;
 use crate::output::job_lines::recipe;
 use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
 use crate::report::{EstimateReport, Range, Verdict};
-use crate::resolve::{Batch, ResolvedRequest, one_model};
+use crate::resolve::{Batch, Card, ResolvedRequest, one_model};
+use crate::several_gpus::with_least_nccl;
 use crate::size_limit::{self, Work};
 use crate::step::training_job;
 use crate::torch_program::snapshot;
@@ -203,7 +206,12 @@ fn job_name<M: Model>(request: &ResolvedRequest<M>) -> String {
 
 /// The exit status of an answer.
 fn status(report: &EstimateReport) -> u8 {
-    if report.fits() { FITS } else { DOES_NOT_FIT }
+    let refused = report.verdicts().iter().filter(|verdict| !verdict.fits);
+    match refused.count() {
+        0 => FITS,
+        refused if refused == report.nccl_decides.len() => UNKNOWN,
+        _ => DOES_NOT_FIT,
+    }
 }
 
 /// Whether the table of layers needs a run of its own: a fused kernel computes several layers at once, so tensors
@@ -248,7 +256,7 @@ fn simulate_report<M: Model + Sync>(
         true => Some(range(&program, batch, &unlimited)?),
         false => None,
     };
-    let verdicts = verdicts(request, &program, &runs, progress)?;
+    let (verdicts, nccl_decides) = verdicts(request, &program, &runs, progress)?;
     let refused = verdicts.iter().any(|verdict| !verdict.fits);
     let layers = advice::layers_with_parameters(&estimate);
     if layers_unfused {
@@ -257,14 +265,22 @@ fn simulate_report<M: Model + Sync>(
         estimate.layers = unfused.estimate()?.layers;
     }
     let simulated = runs.into_shown();
-    let report = EstimateReport {
+    let mut report = EstimateReport {
         layers_unfused,
+        nccl_decides,
         offers_advice: refused && options.advise == Advise::Auto,
         advice: None,
         range,
         kernels: options.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
+    if let Some(card) = request.cards.first()
+        && let Some(group) = card.group
+    {
+        progress.at("training it on the other GPUs");
+        let others = other_gpus(request, card).map_err(on_first)?;
+        report.add_other_gpus(card, group, &others);
+    }
     Ok(SimulatedReport {
         report,
         simulated,
@@ -272,33 +288,61 @@ fn simulate_report<M: Model + Sync>(
     })
 }
 
-/// Whether the step fits on each of the cards of `request`; `first` are the runs on the first of them.
+/// The estimate of the GPUs besides GPU 0, on `card`, which is several GPUs.
+fn other_gpus<M: Model + Sync>(
+    request: &ResolvedRequest<M>,
+    card: &Card,
+) -> Result<Estimate, Error> {
+    let job = Job {
+        strategy: Strategy::Ddp(Rank::Other),
+        ..request.job.clone()
+    };
+    let program = training_job(&request.model, &job).only(request.only);
+    let runs = StepRuns::of(&program, job.batch as u64, &card.device)?;
+    let mut estimate = runs.estimate()?;
+    estimate.peak.required_bytes = runs.verdict(&card.device)?.required_bytes;
+    Ok(estimate)
+}
+
+/// Whether the step fits on each of the cards of `request`, and the names of those where that depends on NCCL; `first` are the
+/// runs on the first of them.
 fn verdicts<M: Model + Sync, P: Program>(
     request: &ResolvedRequest<M>,
     program: &P,
     first: &StepRuns<P>,
     progress: &Progress,
-) -> Result<Vec<Verdict>, UserError> {
+) -> Result<(Vec<Verdict>, Vec<String>), UserError> {
     let batch = request.job.batch as u64;
+    let mut nccl_decides = Vec::new();
     // The runs on cards with other kernels than the first.
     let mut others: Vec<StepRuns<P>> = Vec::new();
     let cards = request.cards.iter();
     let verdicts = cards.map(|card| {
-        progress.at(&format!("training it on {}", GpuName::new(card).name));
+        progress.at(&format!("training it on {}", card.name()));
         let holds = |runs: &&StepRuns<P>| runs.hold_for(&card.device);
         let known = [first].into_iter().chain(&others).find(holds);
-        let verdict = match known {
-            Some(runs) => runs.verdict(&card.device),
-            None => StepRuns::of(program, batch, &card.device).and_then(|runs| {
-                let verdict = runs.verdict(&card.device);
-                others.push(runs);
-                verdict
-            }),
+        let runs = match known {
+            Some(runs) => runs,
+            None => {
+                let runs = StepRuns::of(program, batch, &card.device);
+                others.push(runs.map_err(|error| card.error(error))?);
+                others.last().expect("it was just added")
+            }
         };
-        let verdict = verdict.map_err(|error| card.error(error))?;
-        Ok(Verdict::new(card, &verdict))
+        let verdict = |card: &Card| {
+            runs.verdict(&card.device)
+                .map_err(|error| card.error(error))
+        };
+        let fits = verdict(card)?;
+        if let Some(with_least) = with_least_nccl(card).filter(|_| !fits.fits())
+            && verdict(&with_least)?.fits()
+        {
+            nccl_decides.push(card.name());
+        }
+        Ok::<_, UserError>(Verdict::new(card, &fits))
     });
-    verdicts.collect()
+    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    Ok((verdicts, nccl_decides))
 }
 
 fn render(report: &EstimateReport, options: Options) -> Rendered {

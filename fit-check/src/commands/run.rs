@@ -13,6 +13,7 @@ use crate::local_gpu::AUTO;
 use crate::output::file::File;
 use crate::output::torch::WithModules;
 use crate::resolve::{self, Card};
+use crate::several_gpus::{count, counted};
 use crate::torch_program::failure::{self, failure};
 use crate::torch_program::plot::{layer_names, plot};
 use crate::torch_program::report::allocator_config;
@@ -172,13 +173,18 @@ fn program_stdout(output: &cli::Output) -> Sink {
     }
 }
 
-/// The cards of NVIDIA that are called `names`, or one with `memory`, in the order of their indices.
+/// The cards of NVIDIA that are called `names`, or one with `memory`.
 ///
 /// # Errors
 ///
-/// A card is unknown or not NVIDIA's.
+/// A card is unknown or not NVIDIA's, or a name is several cards.
 pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
     for name in names.iter().filter(|name| *name != AUTO) {
+        if counted(name).is_some() {
+            return Err(UserError::new(format!("{name}: this is about one GPU")).hint(
+                "`fit-check run --gpu 4x24GB -- torchrun …` follows a PyTorch program on several; burn has --strategy ddp",
+            ));
+        }
         let gpu = resolve::gpu(name)?;
         if !gpu.is_driven_by(Runtime::Cuda) {
             return Err(UserError::new(format!("{} has no CUDA", gpu.name)).hint(
@@ -189,9 +195,22 @@ pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>,
     resolve::cards(names, memory, Runtime::Cuda, Tuning::Cold)
 }
 
-/// As [`cards`]; at least one.
+/// `names` with a name for each GPU: `2xl4` is `l4`, `l4`.
+fn each(names: &[String]) -> Result<Vec<String>, UserError> {
+    let mut all = Vec::new();
+    for typed in names {
+        let (times, name) = match counted(typed) {
+            Some((text, name)) => (count(text)?, name),
+            None => (1, typed.as_str()),
+        };
+        all.extend(std::iter::repeat_n(name.to_string(), times));
+    }
+    Ok(all)
+}
+
+/// As [`cards`], in the order of their indices; at least one.
 fn named_cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
-    match cards(names, memory)? {
+    match cards(&each(names)?, memory)? {
         none if none.is_empty() => Err(UserError::new("run needs a card with a size").hint(
             "--gpu rtx-3090 names a card, --gpu 24GB a class of cards, --memory 20GiB a size alone",
         )),

@@ -276,10 +276,7 @@ fn dtype_note(config: &Value, precision: Precision) -> Option<String> {
 
 /// A card without a limit, for an answer without one.
 fn unlimited() -> Card {
-    Card {
-        gpu: None,
-        device: DeviceSpec::unlimited(Runtime::Cuda),
-    }
+    Card::sized(DeviceSpec::unlimited(Runtime::Cuda))
 }
 
 /// The answer of `estimate`.

@@ -134,6 +134,7 @@ fn refuse(options: &cli::Options, torch: Option<&cli::TorchOptions>) -> Result<(
         ("--optimizer", options.optimizer.is_some()),
         ("--accumulate", options.accumulate.is_some()),
         ("--checkpointing", options.checkpointing),
+        ("--strategy", options.strategy.is_some()),
         ("--freeze", !options.freeze.is_empty()),
         ("--lora", options.lora.is_some()),
         ("--attention", attention),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use estimator::{Bytes, DeviceSpec, Runtime, Tuning};
-use model_zoo::{Job, Request};
+use model_zoo::{Job, Request, Strategy};
 use strum::VariantNames;
 
 use crate::cli;
@@ -100,6 +100,11 @@ impl Verification {
         };
         let (model, origin) = model_source::find(model, raw.hub.offline)?;
         let job = resolve::job(&model, &raw.step, batch)?;
+        if matches!(job.strategy, Strategy::Ddp(_)) {
+            return Err(UserError::new("verify trains on one device")
+                .hint("leave --strategy ddp out; docs/several_gpus.md says how that estimate is proved")
+                .into());
+        }
         let weights = model_source::compare(&model, &origin, &job)?;
         if record.is_some() {
             records::check_job(&job)?;

@@ -8,7 +8,9 @@ use strum::IntoEnumIterator;
 
 use super::advice;
 use super::cells::TableBuilder;
-use super::job_lines::{assumptions, headline, needs, number_format, sample, verdict_lines};
+use super::job_lines::{
+    assumptions, headline, nccl_lines, needs, number_format, sample, verdict_lines,
+};
 use super::terminal::{FAINT, TITLE, bar, columns, grouped, styled, width, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
 use crate::job_info::JobInfo;
@@ -194,6 +196,34 @@ impl EstimateReport {
         )
     }
 
+    /// What each GPU of several takes; nothing on one.
+    fn gpus(&self) -> String {
+        let [_, others] = self.gpus.as_slice() else {
+            return String::new();
+        };
+        let who = match others.count {
+            1 => "GPU 1 needs".to_string(),
+            count => format!("GPU 1 to {count} need"),
+        };
+        let mut lines = format!(
+            "this is GPU 0, which also keeps the model that the program built; {who} {}\n",
+            others.peak.required_bytes
+        );
+        if let Some(verdict) = &self.verdict
+            && let Some(nccl) = nccl_lines(&verdict.gpu)
+        {
+            let _ = writeln!(lines, "{nccl}");
+        }
+        if !self.nccl_decides.is_empty() {
+            let cards = self.nccl_decides.join(", ");
+            let _ = writeln!(
+                lines,
+                "NCCL decides on {cards}: if it takes the least of that, the step fits"
+            );
+        }
+        wrapped_lines(&lines, 2)
+    }
+
     /// The parameters, as a sentence.
     fn parameters(&self) -> String {
         let parameters = &self.parameters;
@@ -218,6 +248,7 @@ impl EstimateReport {
     fn page(&self, details: bool, layers: bool) -> String {
         let mut page = format!("{}\n\n", wrapped(&headline(&self.asked), 0, 2));
         page += &self.needs();
+        page += &self.gpus();
         if let Some(pytorch) = &self.pytorch {
             let pytorch = format!(
                 "in PyTorch {} the same job needs {} (--framework pytorch)",

@@ -1,13 +1,14 @@
 //! Lines about a job that several answers share: the job, its configuration of burn, whether it fits.
 
 use estimator::{Bytes, Tuning};
-use model_zoo::{BaseFormat, Precision};
+use model_zoo::{BaseFormat, Precision, Rank};
 
 use super::terminal::{BAD, GOOD, TITLE, grouped, styled, wrapped_lines};
 use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
-use crate::job_info::{Burn, JobInfo};
+use crate::job_info::{Burn, GpuName, JobInfo};
 use crate::report::Verdict;
+use crate::several_gpus::Nccl;
 
 /// `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`: the framework, and all that decides the figures.
 pub(crate) fn headline(asked: &JobInfo) -> String {
@@ -45,6 +46,11 @@ pub(crate) fn recipe(asked: &JobInfo) -> String {
         };
         let targets = lora.targets.join(",");
         parts.push(format!("LoRA of rank {} on {targets}{base}", lora.rank));
+    }
+    match asked.strategy {
+        Some("ddp") => parts.push("on each GPU (DDP of burn-train)".into()),
+        Some("learner") => parts.push("the loop of burn-train".into()),
+        _ => {}
     }
     if !asked.freeze.is_empty() {
         parts.push(format!("{} frozen", asked.freeze.join(", ")));
@@ -167,6 +173,28 @@ pub(super) fn needs(
         ),
         false => wrapped_lines(&lines.join("\n"), 2),
     }
+}
+
+/// What NCCL takes on the GPUs of `gpu`, and how it is counted; nothing if it is one GPU.
+pub(super) fn nccl_lines(gpu: &GpuName) -> Option<String> {
+    let group = gpu.group?;
+    let Nccl {
+        least_bytes,
+        most_bytes,
+    } = group.nccl;
+    let first = group.communicators(Rank::First);
+    let others = group.communicators(Rank::Other);
+    let (each, source) = match least_bytes == most_bytes {
+        true => (most_bytes.to_string(), "as --nccl says"),
+        false => (
+            format!("{least_bytes} to {most_bytes}"),
+            "as others measured; --nccl SIZE counts another figure",
+        ),
+    };
+    let most = Bytes(most_bytes.0 * first);
+    Some(format!(
+        "NCCL: {first} communicators on GPU 0, {others} on each other, of {each}, {source}; {most} are counted"
+    ))
 }
 
 /// By how much memory a step is too large for a card, or why it does not fit.

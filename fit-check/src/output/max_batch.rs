@@ -6,7 +6,7 @@ use estimator::{Bytes, Limit};
 
 use super::advice;
 use super::estimate::with_job;
-use super::job_lines::{assumptions, headline, in_tokens, in_which_runs};
+use super::job_lines::{assumptions, headline, in_tokens, in_which_runs, nccl_lines};
 use super::terminal::{BAD, FAINT, GOOD, styled, wrapped, wrapped_lines};
 use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
@@ -21,7 +21,14 @@ fn batch_lines(card: &CardBatch) -> String {
         0 => styled(BAD, "not even one sample fits"),
         batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
-    let mut lines = format!("{answer} on {}\n", gpu.name);
+    let mut lines = match gpu.group {
+        None => format!("{answer} on {}\n", gpu.name),
+        Some(group) => format!(
+            "{answer} on each of {}, {} in all\n",
+            gpu.name,
+            card.max_batch * group.count as u64
+        ),
+    };
     let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
     match &card.at_max {
         Some(peak) => {
@@ -37,6 +44,9 @@ fn batch_lines(card: &CardBatch) -> String {
         }
     }
     let _ = writeln!(lines, "  batch {}: {}", card.next.batch, card.next.refused);
+    if let Some(nccl) = nccl_lines(gpu) {
+        let _ = writeln!(lines, "  {nccl}");
+    }
     wrapped_lines(&lines, 2)
 }
 

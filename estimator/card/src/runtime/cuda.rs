@@ -115,6 +115,10 @@ impl RuntimeRules for Cuda {
         false
     }
 
+    fn reduces_between_cards(&self) -> bool {
+        true
+    }
+
     /// `can_read_tensor` of `src/runtime.rs`.
     fn can_read(&self, shape: &Shape, strides: &Strides) -> bool {
         has_pitched_row_major_strides(shape, strides)

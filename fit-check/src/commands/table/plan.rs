@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Parser;
 use estimator::{CellResult, Gpu, Runtime, Tuning};
-use model_zoo::{InputSize, Job, Model, Precision, Request};
+use model_zoo::{InputSize, Job, Model, Precision, Request, Strategy};
 use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
@@ -12,6 +12,7 @@ use crate::job_info::JobInfo;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
+use crate::several_gpus::{self, for_strategy};
 use crate::table::{BatchCell, Row};
 use crate::torch_program::fitting::driven_cards;
 use crate::user_error::UserError;
@@ -52,12 +53,15 @@ impl Plan {
         let preset = raw.preset.as_ref();
         let preset = preset.map(|name| values::choice("--preset", name, Preset::VARIANTS));
         let preset = preset.transpose()?;
+        let strategy = raw.options.strategy.as_deref();
+        let strategy = strategy.map_or(Ok(Strategy::Single), several_gpus::strategy)?;
+        let nccl = raw.options.nccl.as_deref();
         Ok(Self {
             preset,
             runtime,
             only: resolve::only(&raw.cards)?,
             entries: entries(raw, preset)?,
-            cards: cards(raw, preset, runtime)?,
+            cards: for_strategy(cards(raw, preset, runtime)?, strategy, nccl, runtime)?,
         })
     }
 
