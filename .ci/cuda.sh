@@ -82,6 +82,12 @@ for features in "--no-default-features" ""; do
 
   step "random jobs are as estimated"
   "$target/release/differential" --seed 5 --cases 8
+
+  step "so is a GPU of several"
+  nccl=$(mktemp -d)
+  cc -shared -fPIC -o "$nccl/libnccl.so" tests/src/nccl_stub.c
+  LD_LIBRARY_PATH=$nccl "$target/release/differential" --seed 6 --cases 8 --ranks
+  rm -r "$nccl"
 done
 
 step "the records of the day with a GPU, with the counting driver"

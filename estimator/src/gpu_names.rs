@@ -77,8 +77,6 @@ pub enum Meaning {
     Nearest(Vec<String>),
     /// A card of the catalogue with other memory than it is sold with.
     OtherSize(&'static Gpu),
-    /// Several of this card.
-    Several(&'static Gpu),
     /// A part of a card that drivers present as one: NVIDIA's multi-instance GPU (MIG) or vGPU.
     Slice,
     /// A device of this machine, by its number.
@@ -253,9 +251,6 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
 fn meaning(name: &str) -> Meaning {
     let lower = name.trim().to_lowercase();
     let words: Vec<&str> = words(&lower).collect();
-    if let Some(card) = several(&lower) {
-        return Meaning::Several(card);
-    }
     // `MIG 3g.20gb`, `1g.10gb`; `GRID V100DX-16Q`, `A10-24Q`: vGPU types end in the size and a letter.
     let vgpu = words.last().and_then(|word| word.strip_suffix(['q', 'c']));
     let vgpu = vgpu.is_some_and(|size| size.parse::<u32>().is_ok());
@@ -284,20 +279,6 @@ fn meaning(name: &str) -> Meaning {
     match without_size {
         Some(known) => Meaning::OtherSize(known.gpu),
         None => Meaning::Nearest(nearest(&plain(name))),
-    }
-}
-
-/// The card of which `name` means several: `2x4090`, `4 x A100`, `T4 x2`.
-fn several(name: &str) -> Option<&'static Gpu> {
-    let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    let (before, after) = name.split_once(['x', '×'])?;
-    if digits(before.trim()) {
-        return Gpu::find(after.trim()).ok();
-    }
-    let (before, after) = name.rsplit_once(['x', '×'])?;
-    match digits(after.trim()) && before.ends_with(' ') {
-        true => Gpu::find(before.trim()).ok(),
-        false => None,
     }
 }
 
@@ -471,9 +452,6 @@ mod tests {
     #[test]
     fn what_no_card_is_called_says_what_it_may_mean() {
         let meaning = |name: &str| Gpu::find(name).unwrap_err().meaning;
-        for name in ["2x4090", "2 x RTX 3090", "4xA100", "t4 x2"] {
-            assert!(matches!(meaning(name), Meaning::Several(_)), "{name}");
-        }
         for name in ["A100 MIG 3g.20gb", "1g.10gb", "GRID V100DX-16Q", "A10-24Q"] {
             assert!(matches!(meaning(name), Meaning::Slice), "{name}");
         }

@@ -511,7 +511,8 @@ impl<M: Model + Sync> Adviser<'_, M> {
             batch: now.next as usize,
             ..self.request.job.clone()
         };
-        let found = fitting_gpus(&self.request.model, &job, self.request.runtime);
+        let group = self.card.group;
+        let found = fitting_gpus(&self.request.model, &job, self.request.runtime, group);
         let least = found.cards.first()?;
         let gpu = Gpu::find(least.alias).ok()?;
         let tuning = self.request.only.unwrap_or_default();
@@ -522,7 +523,10 @@ impl<M: Model + Sync> Adviser<'_, M> {
         let what = format!("the least card that does: {}", least.gpu.name);
         Some(Change {
             what,
-            flags: format!("--gpu {}", least.alias),
+            flags: match group {
+                None => format!("--gpu {}", least.alias),
+                Some(group) => format!("--gpu {}x{}", group.count, least.alias),
+            },
             batch: now.next,
             required_bytes: least.required_bytes,
             fits: true,

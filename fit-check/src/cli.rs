@@ -420,6 +420,9 @@ pub struct Gpus {
     /// The runtime with which burn drives the cards: cuda, vulkan, wgpu
     #[arg(long, default_value = "cuda", value_name = "RUNTIME")]
     pub runtime: String,
+    /// GPUs of one kind that train it together, with --strategy ddp [default: 2]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub count: Option<String>,
     /// The framework that trains it, with --fits: burn, or pytorch for networks that public packages define
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::job_info::{GpuName, JobInfo};
 use crate::report::Verdict;
 use crate::resolve::Card;
+use crate::several_gpus::GpuGroup;
 use crate::step::training_job;
 use crate::user_error::first_line;
 
@@ -76,11 +77,24 @@ pub struct Found {
     pub undetermined: Vec<Undetermined>,
 }
 
-/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, as `estimate` says of each.
-pub fn fitting_gpus<M: Model + Sync>(model: &M, job: &Job, runtime: Runtime) -> Found {
+/// The cards of the catalogue that `runtime` drives and on which the step of `job` fits, as `estimate` says of each; with a `group`,
+/// as many of each as it has.
+pub fn fitting_gpus<M: Model + Sync>(
+    model: &M,
+    job: &Job,
+    runtime: Runtime,
+    group: Option<GpuGroup>,
+) -> Found {
     let driven = Gpu::all().iter().filter(|gpu| gpu.is_driven_by(runtime));
     let gpus: Vec<_> = driven
-        .map(|gpu| (gpu, Card::of(gpu, runtime, Tuning::Warm)))
+        .map(|gpu| {
+            let card = Card::of(gpu, runtime, Tuning::Warm);
+            let cards = match group {
+                None => card,
+                Some(group) => card.in_group(group),
+            };
+            (gpu, cards)
+        })
         .collect();
     let devices: Vec<_> = gpus.iter().map(|(_, card)| card.device.clone()).collect();
     let program = training_job(model, job).without_first_runs();

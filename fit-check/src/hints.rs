@@ -82,6 +82,7 @@ impl From<model_zoo::Error> for UserError {
             model_zoo::Error::NoAdapters { .. } => Self::new(text).hint(
                 "--lora is for decoders as Llama and Qwen, BERT, GPT-2, Transformer and ViT; --freeze PREFIX is for all",
             ),
+            model_zoo::Error::TwoNetworks => Self::new(text).hint("leave --strategy ddp out"),
             model_zoo::Error::NoParameter { path, model, parts } => {
                 Self::new(format!("--freeze {path} names no parameter of {model}"))
                     .hint(format!("its parts are {}", listed(&parts)))
@@ -134,9 +135,6 @@ impl From<estimator::UnknownGpu> for UserError {
                 gpu.alias(),
                 gpu.marketed_gb
             ),
-            Meaning::Several(gpu) => {
-                format!("an answer is about one card: --gpu {}", gpu.alias())
-            }
             Meaning::Slice => {
                 "a part of a card (MIG, vGPU): `--memory SIZE` answers for its memory, which nvidia-smi shows".into()
             }

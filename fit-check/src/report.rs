@@ -10,7 +10,7 @@ use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
     Parameters, Phase, PhaseMemory,
 };
-use model_zoo::{Input, Model, OptimizerKind, Rank, Variant};
+use model_zoo::{Input, Model, OptimizerKind, Rank, Strategy, Variant};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -219,7 +219,12 @@ impl EstimateReport {
             first_run: estimate.first_run,
             range: None,
             kernels: None,
-            pytorch: TorchFigure::of(request.origin.published.as_deref(), &request.job),
+            pytorch: match request.job.strategy {
+                Strategy::Ddp(_) => None,
+                Strategy::Single | Strategy::Learner => {
+                    TorchFigure::of(request.origin.published.as_deref(), &request.job)
+                }
+            },
             advice: None,
             offers_advice: false,
         }

@@ -1,6 +1,6 @@
 //! Jobs on several GPUs of a machine: how many there are, and what NCCL takes on each besides CubeCL's pools.
 
-use estimator::{Bytes, Runtime};
+use estimator::{Bytes, DeviceSpec, Runtime};
 use model_zoo::{Rank, Strategy};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -67,26 +67,39 @@ impl GpuGroup {
     }
 }
 
-/// The number of GPUs and the name of one that `typed`, a value of `--gpu`, means: `4x24GB`; `None` if it names one GPU.
+/// The number of GPUs and the name of one that `typed`, a value of `--gpu`, means: `4x24GB`, `3090 x4`; `None` if it names one GPU.
 pub fn counted(typed: &str) -> Option<(&str, &str)> {
-    let (count, name) = typed.split_once(['x', 'X', '×'])?;
+    const TIMES: [char; 3] = ['x', 'X', '×'];
+    let is_count =
+        |text: &str| !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit());
+    if let Some((before, count)) = typed.rsplit_once(TIMES) {
+        let (count, name) = (count.trim(), before.trim());
+        // An x within a name follows a letter: RTX.
+        let is_times = before.ends_with(|last: char| last == ' ' || last.is_ascii_digit());
+        if is_count(count) && is_times && !is_count(name) {
+            return Some((count, name));
+        }
+    }
+    let (count, name) = typed.split_once(TIMES)?;
     let (count, name) = (count.trim(), name.trim());
-    let is_count = !count.is_empty() && count.chars().all(|digit| digit.is_ascii_digit());
-    (is_count && !name.is_empty()).then_some((count, name))
+    (is_count(count) && !name.is_empty()).then_some((count, name))
 }
 
 /// The number of GPUs, from [`counted`] text.
 ///
 /// # Errors
 ///
-/// It is 0, or more than a machine has.
+/// It is 0, or more than machines have.
 pub fn count(text: &str) -> Result<usize, UserError> {
-    /// More than the machines have for which NCCL makes a communicator.
+    /// Chosen: no machine has so many.
     const MOST: usize = 1024;
-    match values::count("--gpu", text)? {
-        count @ ..=MOST => Ok(count),
-        count => Err(UserError::invalid_value("--gpu", count)
-            .hint(format!("--gpu NxCARD is at most {MOST} GPUs"))),
+    match text.parse() {
+        Ok(count @ 1..=MOST) => Ok(count),
+        _ => Err(
+            UserError::new(format!("--gpu cannot be {text} GPUs")).hint(format!(
+                "the number before x is from 1 to {MOST}: --gpu 4x24GB"
+            )),
+        ),
     }
 }
 
@@ -108,9 +121,10 @@ pub fn for_strategy(
         }
         return match cards.iter().find(|card| card.count > 1) {
             None => Ok(cards),
-            Some(card) => Err(UserError::new(format!("{} are several GPUs", card.name())).hint(
-                "add --strategy ddp, with which each of them trains a batch; without, name one GPU",
-            )),
+            Some(card) => Err(
+                UserError::new(format!("a job on {} needs a strategy", card.name()))
+                    .hint("--strategy ddp trains a batch on each; without it, name one GPU"),
+            ),
         };
     }
     if !runtime.reduces_between_cards() {
@@ -121,24 +135,50 @@ pub fn for_strategy(
     }
     if cards.is_empty() || cards.iter().any(|card| card.count < 2) {
         return Err(UserError::new("--strategy ddp needs several GPUs")
-            .hint("say how many in --gpu: 4x24GB, 2xrtx-3090"));
+            .hint("say how many: --gpu 4x24GB, --gpu 2xrtx-3090"));
     }
     let nccl = nccl.map_or(Ok(Nccl::MEASURED), Nccl::typed)?;
-    Ok(cards
-        .into_iter()
-        .map(|card| with_nccl(card, nccl))
-        .collect())
+    let in_group = |card: Card| {
+        let count = card.count;
+        card.in_group(GpuGroup { count, nccl })
+    };
+    Ok(cards.into_iter().map(in_group).collect())
 }
 
-/// `card`, which is several GPUs, with what NCCL takes at most.
-fn with_nccl(mut card: Card, nccl: Nccl) -> Card {
-    let group = GpuGroup {
-        count: card.count,
-        nccl,
+/// The GPUs of a machine for `gpus --fits`, which looks at each kind of card: two, or as many as `count` says; none if the strategy
+/// is of one GPU.
+///
+/// # Errors
+///
+/// As for [`for_strategy`], and if `count` is no number of GPUs.
+pub fn group_of(
+    strategy: Strategy,
+    count: Option<&str>,
+    nccl: Option<&str>,
+    runtime: Runtime,
+) -> Result<Option<GpuGroup>, UserError> {
+    let count = values::optional_count("--count", count)?;
+    let is_ddp = matches!(strategy, Strategy::Ddp(_));
+    if count.is_some() && !is_ddp {
+        return Err(UserError::new("--count is of several GPUs").hint("add --strategy ddp"));
+    }
+    let any = Card {
+        count: count.unwrap_or(2),
+        ..Card::sized(DeviceSpec::unlimited(runtime))
     };
-    card.device.card.overhead += group.on_first().most_bytes;
-    card.group = Some(group);
-    card
+    let cards = if is_ddp { vec![any] } else { Vec::new() };
+    let cards = for_strategy(cards, strategy, nccl, runtime)?;
+    Ok(cards.first().and_then(|card| card.group))
+}
+
+impl Card {
+    /// The card, as many times as `group` says, with what NCCL takes at most.
+    pub fn in_group(mut self, group: GpuGroup) -> Self {
+        self.count = group.count;
+        self.device.card.overhead += group.on_first().most_bytes;
+        self.group = Some(group);
+        self
+    }
 }
 
 /// `card` with what NCCL takes at least; `None` if it is one GPU, or that is known.
@@ -167,10 +207,10 @@ pub fn strategy(text: &str) -> Result<Strategy, UserError> {
         "learner" => Ok(Strategy::Learner),
         "ddp" => Ok(Strategy::Ddp(Rank::First)),
         "main" => Err(invalid(
-            "that burn gathers gradients on a main device is not simulated: what it reserves depends on which GPU answers first",
+            "what burn reserves where it gathers gradients on one GPU depends on which GPU answers first, so this is not simulated",
         )),
         "sharded" => Err(invalid(
-            "that burn shards the optimizer is not simulated: it places each parameter by a random number",
+            "burn places each shard of the optimizer by a random number, so this is not simulated",
         )),
         "fsdp" | "fsdp2" | "zero" | "zero-1" | "zero-2" | "zero-3" | "tp" | "pp" | "tensor"
         | "pipeline" => Err(invalid("burn 0.22.1 has nothing of the kind")),
@@ -184,8 +224,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_before_an_x() {
+    fn a_count_is_before_or_after_an_x() {
         assert_eq!(counted("4x24GB"), Some(("4", "24GB")));
+        assert_eq!(counted("4 x RTX 3090"), Some(("4", "RTX 3090")));
+        assert_eq!(counted("T4 x2"), Some(("2", "T4")));
         assert_eq!(counted("8xH100"), Some(("8", "H100")));
         assert_eq!(counted("0x3090"), Some(("0", "3090")));
         for one in ["rtx-3090", "24GB", "x", "4x", "xtx", "rx-7900-xtx"] {

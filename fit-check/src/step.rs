@@ -28,6 +28,10 @@ impl Observer for SimulatedObserver<'_> {
         self.0.module(name, module);
     }
 
+    fn kept<M: Module>(&mut self, name: &str, module: &M) {
+        self.0.kept(name, module);
+    }
+
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
         self.0.gradients(module, gradients);
     }

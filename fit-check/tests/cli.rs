@@ -20,6 +20,7 @@ fn the_documentation_shows_what_the_program_does() {
         .case("../docs/own_models.md")
         .case("../README.md")
         .case("../docs/pytorch.md")
+        .case("../docs/several_gpus.md")
         .register_bin("own_code", example("own_code"));
 }
 

@@ -158,9 +158,14 @@ fn laws_hold(draw: &mut Draw, models: &[&str]) {
     let optimizer = draw.of(&["", "", "--optimizer sgd", "--optimizer adamw"]);
     let other = draw.of(&["", "", "--checkpointing", "--accumulate 2"]);
     let runtime = draw.of(&["cuda", "cuda", "cuda", "vulkan", "wgpu"]);
+    let strategy = draw.of(&["", "", "--strategy learner", "--strategy ddp"]);
     let card = draw.of(&CARDS);
+    let card = match strategy {
+        "--strategy ddp" => format!("2x{card}"),
+        _ => card.to_string(),
+    };
     let job = format!("{model} --precision {precision} {optimizer} {other}");
-    let job = format!("{job} --runtime {runtime}");
+    let job = format!("{job} --runtime {runtime} {strategy}");
     let batch = 1 << draw.below(8);
     let question = format!("estimate {job} --batch {batch} --gpu {card}");
     let Some(estimate) = answer(&question) else {

@@ -53,6 +53,9 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
+    /// burn-train's data parallelism is for a step that trains one network.
+    #[error("burn-train's data parallelism trains one network, and a step of this model two")]
+    TwoNetworks,
     /// A path of frozen parameters leads to none.
     #[error("`{path}` names no parameter of {model}")]
     NoParameter {

@@ -221,6 +221,18 @@ impl Job {
         }
     }
 
+    /// Checks that the loop can train two networks, each with its own optimizer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TwoNetworks`] if it cannot.
+    pub(crate) fn trains_two_networks(&self) -> Result<(), Error> {
+        match self.strategy {
+            Strategy::Single | Strategy::Learner => Ok(()),
+            Strategy::Ddp(_) => Err(Error::TwoNetworks),
+        }
+    }
+
     /// Checks that an image is at least `side` pixels high and wide.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ pub trait Observer {
     /// create it.
     fn module<M: Module>(&mut self, _name: &str, _module: &M) {}
 
+    /// A copy of the module called `name` that the loop keeps and does not train.
+    fn kept<M: Module>(&mut self, _name: &str, _module: &M) {}
+
     /// The gradients of the parameters of `module`.
     fn gradients<M: Module>(&mut self, _module: &M, _gradients: &GradientsParams) {}
 

@@ -21,8 +21,8 @@ pub struct Trainer<M: Module> {
     /// The sum of the gradients since the last step.
     gradients: GradientsAccumulator<M>,
     strategy: Strategy,
-    /// The model that the program built, if the loop keeps it while it trains a copy.
-    _first: Option<M>,
+    /// The module that the program built, if the loop keeps it while it trains a copy.
+    first: Option<M>,
 }
 
 impl<M: Module> Trainer<M> {
@@ -51,7 +51,7 @@ impl<M: Module> Trainer<M> {
             master,
             gradients: GradientsAccumulator::new(),
             strategy,
-            _first: first,
+            first,
         }
     }
 
@@ -63,6 +63,9 @@ impl<M: Module> Trainer<M> {
     /// Reports the module to `observer`.
     pub fn show<O: Observer>(&self, observer: &mut O) {
         observer.module(self.name, &self.module);
+        if let Some(first) = &self.first {
+            observer.kept(self.name, first);
+        }
     }
 
     /// The gradients of `loss: [1]` with respect to the module's parameters. In mixed precision
@@ -148,7 +151,7 @@ impl<M: Module> Trainer<M> {
             master,
             gradients: waiting,
             strategy,
-            _first,
+            first,
         } = self;
         let kept = strategy.clones_for_optimizer().then(|| module.clone());
         let (module, master) = match master {
@@ -168,7 +171,7 @@ impl<M: Module> Trainer<M> {
             master,
             gradients: waiting,
             strategy,
-            _first,
+            first,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::report::GpuReport;
 use crate::resolve::{self, Batch};
+use crate::several_gpus;
 use crate::values;
 
 /// Runs the command.
@@ -39,10 +40,12 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let job = resolve::job(&model, &raw.step, batch)?;
     let weights = model_source::compare(&model, &origin, &job)?;
     let runtime = values::choice("--runtime", &raw.runtime, estimator::Runtime::VARIANTS)?;
+    let nccl = raw.step.options.nccl.as_deref();
+    let group = several_gpus::group_of(job.strategy, raw.count.as_deref(), nccl, runtime)?;
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1);
     progress.at(&format!("training {name} on cards of every kind"));
-    let found = fitting_gpus(&model, &job, runtime);
+    let found = fitting_gpus(&model, &job, runtime, group);
     progress.done();
     let report = FitsReport {
         asked: JobInfo {

@@ -440,6 +440,7 @@ pub(crate) fn with_job<'a, T>(
         .column("precision", |r| number_format(asked(r).precision))
         .column("optimizer", |r| asked(r).optimizer.to_string())
         .column_as("batches a step", "accumulate", |r| asked(r).accumulate)
+        .column("strategy", |r| asked(r).strategy)
         .column("runtime", |r| asked(r).runtime.to_string())
 }
 
@@ -520,6 +521,7 @@ mod tests {
                 name: name.into(),
                 usable_bytes: Bytes(10),
                 overhead_bytes: Bytes::ZERO,
+                group: None,
                 provenance: None,
             },
             fits,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::job_lines::{headline, notes, short};
+use super::job_lines::{headline, nccl_lines, notes, short};
 use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::{Cell, Report, Table};
 use crate::gpu_search::{FitsReport, FittingGpu, NearestGpu};
@@ -86,6 +86,10 @@ impl Report for FitsReport {
         for (error, cards) in self.undetermined() {
             let line = format!("no answer for {}: {error}", cards.join(", "));
             let _ = writeln!(page, "{}", wrapped(&line, 2, 4));
+        }
+        let mut all = self.cards.iter().map(|card| &card.gpu);
+        if let Some(nccl) = all.next().and_then(nccl_lines) {
+            let _ = writeln!(page, "{}", styled(FAINT, wrapped(&nccl, 2, 4)));
         }
         let _ = writeln!(page, "{}", styled(FAINT, notes(&self.asked).trim_end()));
         page

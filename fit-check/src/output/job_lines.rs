@@ -47,15 +47,19 @@ pub(crate) fn recipe(asked: &JobInfo) -> String {
         let targets = lora.targets.join(",");
         parts.push(format!("LoRA of rank {} on {targets}{base}", lora.rank));
     }
-    match asked.strategy {
-        Some("ddp") => parts.push("on each GPU (DDP of burn-train)".into()),
-        Some("learner") => parts.push("the loop of burn-train".into()),
-        _ => {}
-    }
+    parts.extend(strategy(asked).map(String::from));
     if !asked.freeze.is_empty() {
         parts.push(format!("{} frozen", asked.freeze.join(", ")));
     }
     parts.join(", ")
+}
+
+/// Whose loop trains on how many GPUs; nothing of a user's own loop on one GPU.
+pub(crate) fn strategy(asked: &JobInfo) -> Option<&'static str> {
+    match asked.strategy? {
+        "ddp" => Some("on each GPU (burn-train's DDP)"),
+        _ => Some("in burn-train's loop"),
+    }
 }
 
 /// `224x224 px`: the sizes of a sample that decide the figures.

@@ -7,7 +7,7 @@ use estimator::{Bytes, Limit};
 use super::advice;
 use super::estimate::with_job;
 use super::job_lines::{assumptions, headline, in_tokens, in_which_runs, nccl_lines};
-use super::terminal::{BAD, FAINT, GOOD, styled, wrapped, wrapped_lines};
+use super::terminal::{BAD, FAINT, GOOD, grouped, styled, wrapped, wrapped_lines};
 use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
 
@@ -26,7 +26,7 @@ fn batch_lines(card: &CardBatch) -> String {
         Some(group) => format!(
             "{answer} on each of {}, {} in all\n",
             gpu.name,
-            card.max_batch * group.count as u64
+            grouped(card.max_batch * group.count as u64)
         ),
     };
     let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);

@@ -207,6 +207,7 @@ mod tests {
             name: "a card".into(),
             usable_bytes: Bytes::mib(8),
             overhead_bytes: Bytes::ZERO,
+            group: None,
             provenance: None,
         };
         let usage = Usage {

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use maud::html;
 
 use super::html::document;
-use super::job_lines::{burn, in_which_runs, number_format, sample};
+use super::job_lines::{burn, in_which_runs, nccl_lines, number_format, sample, strategy};
 use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
@@ -30,6 +30,7 @@ impl TableReport {
         let asked = &row.asked;
         let mut recipe: Vec<_> = sample(asked).collect();
         recipe.push(asked.optimizer.to_string());
+        recipe.extend(strategy(asked).map(String::from));
         if asked.accumulate > 1 {
             recipe.push(format!("{} batches a step", asked.accumulate));
         }
@@ -123,6 +124,7 @@ impl TableReport {
         if self.rows.iter().any(|row| row.unit == Unit::Tokens) {
             lines.push("tokens: of a translation the longer side counts".into());
         }
+        lines.extend(self.cards.iter().find_map(|card| nccl_lines(&card.gpu)));
         let mut mismatches: Vec<_> = self.rows.iter().filter_map(Self::mismatch).collect();
         mismatches.dedup();
         lines.extend(mismatches);

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 
 use super::Network;
 use crate::blocks::around;
-use crate::{Batch, Counts, Input, Job, Observer, OptimizerKind, Phase, Trainer, Variant};
+use crate::{Batch, Counts, Error, Input, Job, Observer, OptimizerKind, Phase, Trainer, Variant};
 
 /// Height and width of the images: four layers double a 4x4 map.
 const IMAGE: usize = 64;
@@ -201,6 +201,10 @@ impl Network for Dcgan {
             recipe: "64x64 images, noise of 100, batch 128, binary cross-entropy, two Adam optimizers with learning rate 2e-4 and beta1 0.5",
             differences: &[],
         }]
+    }
+
+    fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        job.trains_two_networks()
     }
 
     fn train<O: Observer>(

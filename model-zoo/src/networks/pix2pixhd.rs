@@ -310,6 +310,7 @@ impl Network for Pix2PixHd {
     }
 
     fn check(variant: &Variant, job: &Job) -> Result<(), Error> {
+        job.trains_two_networks()?;
         // The generator halves the image `halvings` times, and reflects one row of the result,
         // for which it needs two.
         let GeneratorConfig {

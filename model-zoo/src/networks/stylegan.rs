@@ -240,6 +240,7 @@ impl Network for StyleGan {
     }
 
     fn check(_variant: &Variant, job: &Job) -> Result<(), Error> {
+        job.trains_two_networks()?;
         let must = "a power of two from 8x8 to 1024x1024".into();
         job.check_image(must, |[height, width]| {
             height == width && height.is_power_of_two() && SIDES.contains(&height)

@@ -20,6 +20,7 @@ use fit_check_tests::differential::{
     refuse_each, small_jobs, switches,
 };
 use fit_check_tests::workers::share;
+use model_zoo::{Rank, Strategy};
 use serde::Serialize;
 
 /// Random jobs on CUDA's own runtime with the counting driver, beside the simulated card.
@@ -40,6 +41,10 @@ struct Arguments {
     /// Run every case without fusion
     #[arg(long)]
     unfused: bool,
+    /// Every case is a GPU of several: GPU 0, or another. CUDA's runtime needs a libnccl.so in LD_LIBRARY_PATH for that: that of
+    /// tests/src/nccl_stub.c does nothing
+    #[arg(long)]
+    ranks: bool,
     /// Repeat one case, as printed
     #[arg(long, value_name = "JSON")]
     case: Option<String>,
@@ -170,6 +175,9 @@ fn run_one(arguments: &Arguments, number: u64, summary: &Mutex<Summary>) -> anyh
     let mut tree = draw(arguments.seed, number);
     let drawn = |mut case: Case| {
         case.fused &= !arguments.unfused;
+        if arguments.ranks {
+            case.request.strategy = Strategy::Ddp([Rank::First, Rank::Other][number as usize % 2]);
+        }
         case
     };
     let mut case = drawn(tree.current());
