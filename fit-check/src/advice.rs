@@ -9,7 +9,8 @@ use estimator::{
     Bytes, Error, Estimate, Gpu, LargestBatch, Proposer, StepRuns, largest_batch, parallel_map,
 };
 use model_zoo::{
-    BaseFormat, Input, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request,
+    BaseFormat, Input, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision,
+    Rank as GpuRank, Request, Strategy,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,6 +19,7 @@ use crate::gpu_search::fitting_gpus;
 use crate::input_options::SizeOption;
 use crate::job_info::GpuName;
 use crate::resolve::{Card, ResolvedRequest};
+use crate::several_gpus::{GpuGroup, Nccl};
 use crate::step::training_job;
 
 /// Changes to a job that help, the best first.
@@ -235,6 +237,7 @@ pub fn advise<M: Model + Sync>(
     if known.has_time() {
         add(adviser.least_card(&now));
     }
+    add(adviser.more_gpus(known));
     Ok(known.has_time())
 }
 
@@ -532,6 +535,49 @@ impl<M: Model + Sync> Adviser<'_, M> {
             fits: true,
             rank: Rank::Card,
         })
+    }
+
+    /// The fewest GPUs like the card, up to eight, on which the batch fits in parts; none if it does not, or without time.
+    fn more_gpus(&self, known: &Known) -> Option<Change> {
+        let gpu = self.card.gpu?;
+        let now = &self.request.job;
+        let is_one = self.card.group.is_none() && self.goal == Goal::Batch;
+        if !is_one || !self.request.runtime.reduces_between_cards() {
+            return None;
+        }
+        for count in [2, 4, 8] {
+            let job = Job {
+                batch: now.batch / count,
+                strategy: Strategy::Ddp(GpuRank::First),
+                ..now.clone()
+            };
+            let divides = now.batch.is_multiple_of(count) && now.batch >= count;
+            if !divides || self.request.model.check(&job).is_err() || !known.has_time() {
+                return None;
+            }
+            let nccl = Nccl::MEASURED;
+            let card = self.card.clone().in_group(GpuGroup { count, nccl });
+            let adviser = Adviser {
+                card: &card,
+                ..*self
+            };
+            let fitted = adviser.fitted(&job).ok()?;
+            if fitted.fits {
+                let batch = job.batch;
+                return Some(Change {
+                    what: format!("{count} of the card, with a batch of {batch} on each"),
+                    flags: format!(
+                        "--batch {batch} --gpu {count}x{} --strategy ddp",
+                        gpu.alias()
+                    ),
+                    batch: batch as u64,
+                    required_bytes: fitted.required_bytes,
+                    fits: true,
+                    rank: Rank::Card,
+                });
+            }
+        }
+        None
     }
 
     /// The memory that `candidate` takes; none if it cannot be simulated.

@@ -55,6 +55,8 @@ pub enum Command {
     Estimate(Estimate),
     /// Largest batch per card
     MaxBatch(MaxBatch),
+    /// Longest sequence per card, for a batch
+    MaxSeq(MaxSeq),
     /// Largest batches of models x cards x precisions
     Table(Box<Table>),
     /// Run the step on a device of this machine, and compare the estimate with it
@@ -189,6 +191,29 @@ pub struct MaxBatch {
     /// A PyTorch program and its arguments in place of a model, with {batch} where the batch goes, and {seq} for --seq
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+}
+
+/// The options of `max-seq`.
+#[derive(Debug, Args)]
+#[command(mut_args(not_a_length))]
+pub struct MaxSeq {
+    /// The job.
+    #[command(flatten)]
+    pub job: Job,
+    /// Samples in a batch [default: the batch of the published recipe]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub batch: Option<String>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `arg` of `max-seq`, which is not the length that it looks for.
+fn not_a_length(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "seq" | "src_seq" | "attention" | "python" => arg.hide(true).conflicts_with("model"),
+        _ => arg,
+    }
 }
 
 /// `arg` of a command that takes a program in place of a model: what describes the job is then in the program.

@@ -5,6 +5,7 @@ pub mod cache;
 mod estimate;
 mod gpus;
 mod max_batch;
+mod max_seq;
 mod models;
 mod run;
 mod shell;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let status = match cli.command {
         Command::Estimate(raw) => estimate::run(&raw)?,
         Command::MaxBatch(raw) => max_batch::run(&raw)?,
+        Command::MaxSeq(raw) => max_seq::run(&raw)?,
         Command::Table(raw) => table::run(&raw)?,
         Command::Verify(raw) => verify::run(&raw)?,
         Command::Run(raw) => run::run(&raw)?,
@@ -61,6 +63,7 @@ fn announce_cards(command: &Command) {
     let (cards, list, quiet) = match command {
         Command::Estimate(raw) => (&raw.job.cards.gpu[..], None, raw.output.quiet),
         Command::MaxBatch(raw) => (&raw.job.cards.gpu[..], None, raw.output.quiet),
+        Command::MaxSeq(raw) => (&raw.job.cards.gpu[..], None, raw.output.quiet),
         Command::Table(raw) => (&raw.cards.gpu[..], raw.gpus.as_deref(), raw.output.quiet),
         Command::Run(raw) => (&raw.gpu[..], None, raw.output.quiet),
         Command::Verify(raw) => (raw.gpu.as_slice(), None, raw.output.quiet),

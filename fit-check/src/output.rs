@@ -11,6 +11,7 @@ pub(crate) mod html;
 pub mod job_lines;
 pub mod markdown;
 mod max_batch;
+mod max_seq;
 mod models;
 pub(crate) mod run;
 mod table;

@@ -20,6 +20,7 @@ use crate::job_info::{GpuName, JobInfo};
 use crate::measure::{DeviceKind, DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
 use crate::several_gpus::GpuGroup;
+use crate::step::LENGTH_STEP;
 use crate::torch_program::kept::TorchFigure;
 
 /// The figures at the peak of memory.
@@ -344,6 +345,76 @@ pub struct MaxBatchReport {
     /// Whether the page says how to ask for advice.
     #[serde(skip)]
     pub offers_advice: bool,
+}
+
+/// The first length that does not fit.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct RejectedLength {
+    /// Tokens in a sequence.
+    pub seq: u64,
+    /// The allocation that the card refused, and in which run.
+    pub refused: String,
+}
+
+/// The longest sequence on one card.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct CardLength {
+    /// The card.
+    pub gpu: GpuName,
+    /// Tokens in the longest sequence, a multiple of 64; 0 if not even 64 fit.
+    pub max_seq: u64,
+    /// The peak with the longest sequence; absent if every length fits that the model takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_max: Option<Peak>,
+    /// The first length that does not fit; absent if every length fits that the model takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<RejectedLength>,
+}
+
+impl CardLength {
+    /// The answer for `card`, from what was found in steps of [`LENGTH_STEP`] tokens.
+    pub fn new(card: &Card, found: &LargestBatch) -> Self {
+        let peak = |estimate| Peak::new(estimate, Some(card), card.device.card.overhead);
+        Self {
+            gpu: GpuName::new(card),
+            max_seq: found.batch * LENGTH_STEP,
+            at_max: found.at_max.as_ref().map(peak),
+            next: Some(RejectedLength {
+                seq: found.next.batch * LENGTH_STEP,
+                refused: found.next.refused.to_string(),
+            }),
+        }
+    }
+
+    /// The answer for `card`, on which every length fits that the model takes, up to so many `tokens`.
+    pub fn all(card: &Card, tokens: u64) -> Self {
+        Self {
+            gpu: GpuName::new(card),
+            max_seq: tokens,
+            at_max: None,
+            next: None,
+        }
+    }
+}
+
+/// The answer of `max-seq`.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct MaxSeqReport {
+    /// The job.
+    #[serde(flatten)]
+    pub asked: JobInfo,
+    /// The longest sequence on each card.
+    pub cards: Vec<CardLength>,
+}
+
+impl MaxSeqReport {
+    /// The answer about the job `asked`, whose length is the answer.
+    pub fn new(mut asked: JobInfo, cards: Vec<CardLength>) -> Self {
+        asked.input.seq = None;
+        asked.input.src_seq = None;
+        asked.tokens = None;
+        Self { asked, cards }
+    }
 }
 
 /// The answer of `verify`.

@@ -11,7 +11,7 @@ use crate::gpu_search::FitsReport;
 use crate::job_info::SCHEMA;
 use crate::measure::Found;
 use crate::report::{
-    EstimateReport, GpuReport, LimitReport, MaxBatchReport, ModelReport, VerifyReport,
+    EstimateReport, GpuReport, LimitReport, MaxBatchReport, MaxSeqReport, ModelReport, VerifyReport,
 };
 use crate::table::TableReport;
 use crate::torch_program::TorchReport;
@@ -30,6 +30,7 @@ pub fn schema() -> Value {
     };
     add("estimate", of::<EstimateReport>(&mut generator));
     add("max_batch", of::<MaxBatchReport>(&mut generator));
+    add("max_seq", of::<MaxSeqReport>(&mut generator));
     add("table", of::<TableReport>(&mut generator));
     add("verify", of::<VerifyReport>(&mut generator));
     add("verify_max_batch", of::<LimitReport>(&mut generator));

@@ -8,7 +8,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, FloatDType, Tensor};
 use estimator::{DeviceSpec, Program, Run, Runtime, Simulated, TrainingJob, Tuning, simulate};
-use model_zoo::{Job, Model, Observer};
+use model_zoo::{Input, Job, Model, Observer};
 
 /// The optimizer steps of an estimate. The first creates the optimizer state, so the second has the peak.
 pub const STEPS: usize = 2;
@@ -84,6 +84,37 @@ pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> Training
     estimator::listen();
     TrainingJob::new(job.precision.float_type(), train)
         .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
+}
+
+/// The sequence lengths that a search for the longest looks at are multiples of so many tokens, as people train with. Chosen.
+pub const LENGTH_STEP: u64 = 64;
+
+/// The training step of `model` for `job` at any sequence length: a number `n` in the place of a batch means
+/// `n * LENGTH_STEP` tokens, on both sides of a translation. As [`training_job`] otherwise.
+pub(crate) fn training_job_at_any_length<'a, M: Model + Sync>(
+    model: &'a M,
+    job: &'a Job,
+) -> TrainingJob<'a> {
+    let with_length = |steps: u64| {
+        let tokens = (steps * LENGTH_STEP) as usize;
+        Job {
+            accumulate: job.accumulate.min(SIMULATED_BATCHES),
+            input: Input {
+                seq: Some(tokens),
+                src_seq: job.input.src_seq.map(|_| tokens),
+                ..job.input
+            },
+            ..job.clone()
+        }
+    };
+    let train = move |steps, run: &mut Run| {
+        let job = with_length(steps);
+        let device = training_device(run.device(), &job);
+        let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
+    };
+    estimator::listen();
+    TrainingJob::new(job.precision.float_type(), train)
+        .accepting(move |steps| model.check(&with_length(steps)).is_ok())
 }
 
 /// What `look` finds in a network that it builds on a simulated device, in fp32, and does not train.

@@ -119,10 +119,16 @@ pub(super) fn notes(asked: &JobInfo) -> String {
     wrapped_lines(&burn_and_mismatch(asked), 2)
 }
 
-/// [`burn`], and how the weights file of the model agrees with its network; indented and wrapped.
+/// [`burn`], whose training loop is meant, and how the weights file of the model agrees with its network; indented and wrapped.
 pub(super) fn assumptions(asked: &JobInfo) -> String {
+    let training_loop = match asked.strategy {
+        None => {
+            "in a loop of your own; burn-train's can need one more copy of the weights: --strategy learner\n"
+        }
+        Some(_) => "",
+    };
     let checked = asked.weights.as_ref().map(lines).unwrap_or_default();
-    wrapped_lines(&format!("{}\n{checked}", burn(asked)), 2)
+    wrapped_lines(&format!("{}\n{training_loop}{checked}", burn(asked)), 2)
 }
 
 /// The lines of a verdict: `fits on A10`, what it needs of how much and by how much, and why not if it does not fit.

@@ -1,0 +1,76 @@
+//! The answer of `max-seq`.
+
+use std::fmt::Write;
+
+use estimator::Bytes;
+
+use super::estimate::with_job;
+use super::job_lines::{assumptions, headline, in_which_runs, nccl_lines};
+use super::terminal::{BAD, FAINT, GOOD, grouped, styled, wrapped, wrapped_lines};
+use super::{Report, Table};
+use crate::report::{CardLength, MaxSeqReport};
+use crate::step::LENGTH_STEP;
+
+/// The lines about `card`: its longest sequence and what it needs, and why the next does not fit.
+fn length_lines(card: &CardLength) -> String {
+    let gpu = &card.gpu;
+    let answer = match card.max_seq {
+        0 => styled(BAD, format!("not even {LENGTH_STEP} tokens fit")),
+        tokens => styled(GOOD, format!("{} tokens", grouped(tokens))),
+    };
+    let mut lines = format!("{answer} on {}\n", gpu.name);
+    let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
+    if let Some(peak) = &card.at_max {
+        let _ = write!(lines, "  needs {} of {available}", peak.required_bytes);
+        if gpu.overhead_bytes != Bytes::ZERO {
+            let _ = write!(lines, "; nvidia-smi shows up to {}", peak.device_bytes);
+        }
+        lines.push('\n');
+    }
+    let _ = match &card.next {
+        Some(next) => writeln!(lines, "  {} tokens: {}", grouped(next.seq), next.refused),
+        None => writeln!(lines, "  the model takes no longer ones"),
+    };
+    if let Some(nccl) = nccl_lines(gpu) {
+        let _ = writeln!(lines, "  {nccl}");
+    }
+    wrapped_lines(&lines, 2)
+}
+
+impl Report for MaxSeqReport {
+    fn terminal(&self) -> String {
+        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
+        for card in &self.cards {
+            page += &length_lines(card);
+            page.push('\n');
+        }
+        let method = format!(
+            "multiples of {LENGTH_STEP} tokens were tried; the length and the next were run on a simulated card of this size{}",
+            in_which_runs(&self.asked.burn)
+        );
+        let notes = assumptions(&self.asked) + &wrapped(&method, 2, 4);
+        let _ = writeln!(page, "{}", styled(FAINT, notes));
+        page
+    }
+
+    fn headline(&self) -> String {
+        format!("{}: the longest sequence", headline(&self.asked))
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let table = with_job(Table::of("", &self.cards), |_| &self.asked)
+            .column("batch", |_| self.asked.batch)
+            .column("gpu", |c| &c.gpu.name)
+            .column_as("usable", "usable_bytes", |c| c.gpu.usable_bytes)
+            .column_as("longest", "max_seq", |c| c.max_seq)
+            .column_as("required", "required_bytes", |c| {
+                c.at_max.as_ref().map(|at| at.required_bytes)
+            })
+            .column_as("next", "next_seq", |c| c.next.as_ref().map(|next| next.seq))
+            .column_as("why not the next", "next_refused", |c| {
+                c.next.as_ref().map(|next| &next.refused)
+            })
+            .build();
+        vec![table]
+    }
+}
