@@ -298,6 +298,7 @@ fn other_gpus<M: Model + Sync>(
         ..request.job.clone()
     };
     let program = training_job(&request.model, &job).only(request.only);
+    let program = program.without_first_runs();
     let runs = StepRuns::of(&program, job.batch as u64, &card.device)?;
     let mut estimate = runs.estimate()?;
     estimate.peak.required_bytes = runs.verdict(&card.device)?.required_bytes;
