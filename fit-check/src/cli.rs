@@ -660,7 +660,7 @@ mod tests {
 
     #[test]
     fn no_command_of_this_programs_own_processes_is_suggested() {
-        for typed in ["max-seq", "measur", "rows"] {
+        for typed in ["max-length", "measur", "rows"] {
             let refused = command().try_get_matches_from(["fit-check", typed]);
             let error = refused.unwrap_err().to_string();
             assert!(
