@@ -54,25 +54,10 @@ impl Run {
     /// do not exist yet are not created. Each module needs a name of its own, copies of a module too, such as a teacher
     /// or a moving average.
     pub fn module<M: Module>(&mut self, name: &str, module: &M) {
-        let roles = self.roles_of(name, module, true);
-        self.modules.insert(name.to_string(), roles);
-    }
-
-    /// Reports `module`, a copy of the module called `name` that the program keeps and does not train: its parameters are not
-    /// counted again.
-    pub fn kept<M: Module>(&mut self, name: &str, module: &M) {
-        let roles = self.roles_of(name, module, false);
-        self.modules.insert(format!("{name} (kept)"), roles);
-    }
-
-    /// The roles of the tensors of the module called `name`, which are counted as parameters if it `counts`.
-    fn roles_of<M: Module>(&mut self, name: &str, module: &M, counts: bool) -> Vec<(usize, Role)> {
         let mut roles = Vec::new();
         visit_tensors(name, module, &mut |tensor| {
-            if counts {
-                let known = (tensor.kind, tensor.elements, tensor.bytes);
-                self.parameters.insert((name.to_string(), tensor.id), known);
-            }
+            let known = (tensor.kind, tensor.elements, tensor.bytes);
+            self.parameters.insert((name.to_string(), tensor.id), known);
             if let Some(buffer) = tensor.handle.map(|handle| handle.buffer()) {
                 let layer = self.shared.recorder().layer(tensor.layer.clone());
                 let role = match tensor.kind {
@@ -91,7 +76,20 @@ impl Run {
                 }
             }
         });
-        roles
+        self.modules.insert(name.to_string(), roles);
+    }
+
+    /// Reports `module`, a copy of the module called `name` that the program keeps and does not train: its parameters are not
+    /// counted again.
+    pub fn kept<M: Module>(&mut self, name: &str, module: &M) {
+        let mut roles = Vec::new();
+        visit_tensors(name, module, &mut |tensor| {
+            if let Some(buffer) = tensor.handle.map(|handle| handle.buffer()) {
+                let layer = self.shared.recorder().layer(tensor.layer.clone());
+                roles.push((buffer.id, Role::Kept(layer)));
+            }
+        });
+        self.modules.insert(format!("{name} (kept)"), roles);
     }
 
     /// Reports the gradients of `module`, which must have been reported before.

@@ -124,6 +124,24 @@ impl<'a, P: Program> StepRuns<'a, P> {
         same
     }
 
+    /// The runs of the same step in a program that keeps no copy of its model ([`Recording::without_kept`]), by replays.
+    ///
+    /// # Errors
+    ///
+    /// As for [`estimate`](Self::estimate).
+    pub fn without_kept(&self) -> Result<Self, Error> {
+        let without = |run: &Simulated| {
+            let recording = run.recording.without_kept();
+            Simulated::by_replay(&run.spec, &recording, run.parameters)
+        };
+        let mut shown = without(&self.shown);
+        if self.requires(Required::First) {
+            let first = without(&*self.first_without_limit()?);
+            shown.first_run = Some(Arc::new(first));
+        }
+        Ok(Self::with(self.program, self.batch, &self.device, shown))
+    }
+
     /// The estimate of the step.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Whose training loop runs the step, and on how many GPUs.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::distributed::{ReduceOperation, all_reduce};
 use burn::tensor::{StreamId, Tensor};
@@ -50,10 +50,10 @@ impl Strategy {
         self != Self::Single
     }
 
-    /// `module` as the loop trains it: a worker of DDP forks a clone, for which burn creates all parameters.
+    /// `module` as the loop trains it: a worker of DDP forks a clone, of which all parameters are there from the beginning.
     pub(crate) fn trained<M: Module>(self, module: M) -> M {
         match (self, module.devices().first()) {
-            (Self::Ddp(_), Some(device)) => module.fork(device),
+            (Self::Ddp(_), Some(device)) => module.fork(device).map(&mut Created),
             _ => module,
         }
     }
@@ -81,6 +81,16 @@ impl Strategy {
         };
         module.visit(&mut reduction);
         reduction.to
+    }
+}
+
+/// Creates all parameters, as `ModuleSharder` of burn-train does when it marks them (`src/learner/sharder.rs`).
+struct Created;
+
+impl ModuleMapper for Created {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = param.consume();
+        Param::from_mapped_value(id, tensor, mapper)
     }
 }
 

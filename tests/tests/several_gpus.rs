@@ -13,9 +13,13 @@ use burn::tensor::{Device, FloatDType, Tensor};
 use estimator::record::Pools;
 use estimator::{Bytes, DeviceSpec, Runtime, SimulatedCard, Tuning, pools_of, simulate};
 use fit_check::SimulatedObserver;
-#[cfg(all(feature = "fusion", feature = "autotune"))]
-use fit_check::simulate_step;
 use model_zoo::{Job, OptimizerKind, Rank, Request, Strategy, supervised};
+#[cfg(all(feature = "fusion", feature = "autotune"))]
+use {
+    estimator::{Gpu, StepRuns},
+    fit_check::{simulate_step, training_job},
+    model_zoo::{BaseFormat, LoraRequest},
+};
 
 const STEPS: usize = 2;
 const BATCH: usize = 64;
@@ -216,4 +220,43 @@ fn resnet_and_bert_take_what_they_took_on_two_cards() {
     assert_eq!(bert(other), [2354.0, reserved + 372.0]);
     // GPU 0 keeps the model that the program built: 109,483,778 parameters.
     assert_eq!(bert(Strategy::Ddp(Rank::First)), [2771.6, reserved + 372.0]);
+}
+
+/// The estimate takes the other GPUs from the runs of GPU 0: as if they had been run.
+#[cfg(all(feature = "fusion", feature = "autotune"))]
+#[test]
+fn the_other_gpus_are_gpu_0_without_the_model_that_it_keeps() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Gpu::find("rtx-3090").unwrap().spec(Runtime::Cuda);
+    for (name, lora) in [("resnet-18", None), ("bert-base", Some(8))] {
+        let variant = model_zoo::find(name).unwrap();
+        let estimate = |rank| {
+            let lora = lora.map(|rank| LoraRequest {
+                rank,
+                targets: Vec::new(),
+                base: BaseFormat::Dense,
+            });
+            let request = Request {
+                batch: Some(8),
+                lora,
+                strategy: Strategy::Ddp(rank),
+                ..Request::default()
+            };
+            let job = request.resolve(&variant).unwrap();
+            let program = training_job(&variant, &job);
+            let runs = StepRuns::of(&program, 8, &card).unwrap();
+            let runs = match rank {
+                Rank::First => runs.without_kept().unwrap(),
+                Rank::Other => runs,
+            };
+            runs.estimate().unwrap().peak
+        };
+        let [derived, run] = [Rank::First, Rank::Other].map(estimate);
+        // The runtime keeps the shapes of a launch in small buffers of its own.
+        let differ = derived.live_bytes.0.abs_diff(run.live_bytes.0);
+        assert!(differ < 1024, "{name}: {derived:?} and {run:?}");
+        // Where the first weights lie decides a page.
+        let differ = derived.required_bytes.0.abs_diff(run.required_bytes.0);
+        assert!(differ <= 4 << 20, "{name}: {derived:?} and {run:?}");
+    }
 }

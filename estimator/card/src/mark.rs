@@ -30,6 +30,8 @@ pub enum Role {
     Buffer(LayerId),
     /// The gradient of a parameter of a layer.
     Gradient(LayerId),
+    /// A parameter or a running statistic of a layer, in a copy of the model that the program keeps and does not train.
+    Kept(LayerId),
     /// A tensor of the batch.
     Input,
 }

@@ -1,5 +1,6 @@
 //! The recording of what a program did to a card, event by event.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
@@ -327,6 +328,44 @@ impl Recording {
             marks: self.marks.clone(),
             failure: self.failure,
         }
+    }
+
+    /// The recording of a program that does not [keep](Role::Kept) a copy of its model: what nothing else holds is free at the end
+    /// of the first optimizer step, which replaces it.
+    pub fn without_kept(&self) -> Self {
+        let mut ends = self.events.iter();
+        let end = ends.position(|event| {
+            matches!(event, Event::Mark(mark) if self.marks[*mark as usize].phase == Phase::Optimizer)
+        });
+        let (Some(end), Some(last)) = (end, self.marks.last()) else {
+            return self.clone();
+        };
+        let (kept, others): (Vec<_>, Vec<_>) = last
+            .roles
+            .iter()
+            .partition(|(_, role)| matches!(role, Role::Kept(_)));
+        let buffers = |roles: Vec<(BufferId, Role)>| -> BTreeSet<BufferId> {
+            roles.into_iter().map(|(buffer, _)| buffer).collect()
+        };
+        let freed: Vec<_> = buffers(kept)
+            .difference(&buffers(others))
+            .copied()
+            .collect();
+        let frees = freed.iter().map(|buffer| Event::Free(*buffer));
+        let (before, after) = self.events.split_at(end);
+        let events = before
+            .iter()
+            .copied()
+            .chain(frees)
+            .chain(after.iter().copied());
+        let batches = self.call_batches.iter().map(|batch| CallBatch {
+            position: match batch.position < end {
+                true => batch.position,
+                false => batch.position + freed.len(),
+            },
+            ..*batch
+        });
+        self.with_events(events.collect(), batches.collect())
     }
 
     /// Adds a buffer.

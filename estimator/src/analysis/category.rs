@@ -39,7 +39,7 @@ pub enum Category {
 impl From<Role> for Category {
     fn from(role: Role) -> Self {
         match role {
-            Role::Parameter(_) => Self::Parameters,
+            Role::Parameter(_) | Role::Kept(_) => Self::Parameters,
             Role::Buffer(_) => Self::Buffers,
             Role::Gradient(_) => Self::Gradients,
             Role::Input => Self::Inputs,

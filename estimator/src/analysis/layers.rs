@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
         let mut gradients = HashMap::new();
         for (buffer, role) in recording.marks.iter().flat_map(|mark| &mark.roles) {
             match role {
-                Role::Parameter(layer) | Role::Buffer(layer) => {
+                Role::Parameter(layer) | Role::Buffer(layer) | Role::Kept(layer) => {
                     parameters.insert(*buffer, *layer);
                 }
                 Role::Gradient(layer) => {

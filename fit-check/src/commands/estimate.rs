@@ -1,9 +1,7 @@
 //! Memory of one training step, by category and layer.
 
-use estimator::{
-    Choice, DeviceSpec, Error, Estimate, KernelPreference, Program, Simulated, StepRuns,
-};
-use model_zoo::{Job, Model, Rank, Strategy};
+use estimator::{Choice, DeviceSpec, Error, KernelPreference, Program, Simulated, StepRuns};
+use model_zoo::Model;
 use serde::Serialize;
 
 use super::advising;
@@ -264,6 +262,14 @@ fn simulate_report<M: Model + Sync>(
         let unfused = program.simulate_unlimited(batch, &unlimited.unfused())?;
         estimate.layers = unfused.estimate()?.layers;
     }
+    let others = match request.cards.first().and_then(|card| card.group) {
+        None => None,
+        // The other GPUs do what GPU 0 does, and keep no copy of the model.
+        Some(group) => {
+            let others = runs.without_kept().and_then(|runs| runs.estimate());
+            Some((group, others.map_err(on_first)?))
+        }
+    };
     let simulated = runs.into_shown();
     let mut report = EstimateReport {
         layers_unfused,
@@ -274,35 +280,14 @@ fn simulate_report<M: Model + Sync>(
         kernels: options.kernels.then(|| largest(&simulated.choices)),
         ..EstimateReport::new(request, estimate, verdicts)
     };
-    if let Some(card) = request.cards.first()
-        && let Some(group) = card.group
-    {
-        progress.at("training it on the other GPUs");
-        let others = other_gpus(request, card).map_err(on_first)?;
-        report.add_other_gpus(card, group, &others);
+    if let Some((group, others)) = others {
+        report.add_other_gpus(&request.cards[0], group, &others);
     }
     Ok(SimulatedReport {
         report,
         simulated,
         layers,
     })
-}
-
-/// The estimate of the GPUs besides GPU 0, on `card`, which is several GPUs.
-fn other_gpus<M: Model + Sync>(
-    request: &ResolvedRequest<M>,
-    card: &Card,
-) -> Result<Estimate, Error> {
-    let job = Job {
-        strategy: Strategy::Ddp(Rank::Other),
-        ..request.job.clone()
-    };
-    let program = training_job(&request.model, &job).only(request.only);
-    let program = program.without_first_runs();
-    let runs = StepRuns::of(&program, job.batch as u64, &card.device)?;
-    let mut estimate = runs.estimate()?;
-    estimate.peak.required_bytes = runs.verdict(&card.device)?.required_bytes;
-    Ok(estimate)
 }
 
 /// Whether the step fits on each of the cards of `request`, and the names of those where that depends on NCCL; `first` are the
