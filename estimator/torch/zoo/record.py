@@ -3,11 +3,13 @@
     python record.py                             # all of them, into ../data/zoo
     python record.py resnet-50 gpt2              # some
     python record.py --check 32 resnet-50        # whether one with 32 samples is as what is kept says
-    python record.py --check 32 --card a100 gpt2 # the same on another card
+    python record.py --card t4 gpt2              # on one of the cards
+    python record.py --check 32 --card a100 vgg-16  # how far off the kernels of a kept card are on another one
 
 A kept file is a stream of the recorder at the first batch without what the allocator does not see, and two lines after it:
 `["batch", B]` and `["slopes", [...]]`, the bytes that one more sample adds to each block. That is so of cuDNN's workspaces
-too, by the recorder's rule; they are those of one card. It is compressed as `../data/compress.py` does. It needs torch with CUDA (no GPU), torchvision, timm and transformers.
+too, by the recorder's rule. Kernels and their workspaces are those of a card, so there is a file for one card of each
+generation. It is compressed as `../data/compress.py` does. It needs torch with CUDA (no GPU), torchvision, timm and transformers.
 """
 
 from __future__ import annotations
@@ -23,16 +25,15 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "data" / "zoo"
-CARD = "rtx-3090"
+#: One of each generation; its name is a part of the file's, but for the first. `kept.rs` says for which cards each stands.
+CARDS = ("rtx-3090", "t4", "h200")
 #: The second two, if sums of few rows make other calls: their kernels write partial results from some size on.
 BATCHES = ((2, 3), (8, 9))
 #: Three steps: the third is as the second, and the second begins with the optimizer's state.
 STEPS = 2
 
 
-def record(
-    name: str, batch: int, precision: str, folder: str, card: str = CARD
-) -> list[str]:
+def record(name: str, batch: int, precision: str, folder: str, card: str) -> list[str]:
     path = os.path.join(folder, f"{batch}.jsonl")
     environment = dict(os.environ, PYTHONPATH=str(HERE.parent / "recorder"))
     command = [
@@ -75,17 +76,25 @@ def kept(lines: list[str]) -> list[str]:
     return [hello] + [line for line in lines[1:] if line[:4] not in ('["x"', '["i"')]
 
 
-def keep(name: str, precision: str) -> None:
+def path_of(name: str, precision: str, card: str) -> pathlib.Path:
+    # Without a file of its own a card has the first one's kernels.
+    ending = "" if card not in CARDS[1:] else f".{card}"
+    return TARGET / f"{name}.{precision}{ending}.z"
+
+
+def keep(name: str, precision: str, card: str) -> None:
     for batch, following in BATCHES:
         with tempfile.TemporaryDirectory() as folder:
             first, second = (
-                record(name, samples, precision, folder)
+                record(name, samples, precision, folder, card)
                 for samples in (batch, following)
             )
         if calls(first) == calls(second):
             break
     else:
-        raise SystemExit(f"{name} {precision}: other calls with batch {following}")
+        raise SystemExit(
+            f"{name} {precision} {card}: other calls with batch {following}"
+        )
     one, other = allocations(first), allocations(second)
     slopes = [
         (b[2] - a[2]) // (following - batch) for a, b in zip(one, other, strict=True)
@@ -98,13 +107,15 @@ def keep(name: str, precision: str) -> None:
     text = "".join(line + "\n" for line in lines).encode()
     TARGET.mkdir(exist_ok=True)
     packed = len(text).to_bytes(8, "little") + zlib.compress(text, 9)
-    (TARGET / f"{name}.{precision}.z").write_bytes(packed)
-    print(f"{name} {precision}: {len(one)} blocks, {len(packed)} bytes", flush=True)
+    path_of(name, precision, card).write_bytes(packed)
+    print(
+        f"{name} {precision} {card}: {len(one)} blocks, {len(packed)} bytes", flush=True
+    )
 
 
-def kept_at(name: str, precision: str, batch: int) -> list[str]:
+def kept_at(name: str, precision: str, card: str, batch: int) -> list[str]:
     """The lines of a kept file with the sizes of another batch."""
-    packed = (TARGET / f"{name}.{precision}.z").read_bytes()
+    packed = path_of(name, precision, card).read_bytes()
     *lines, first, slopes = zlib.decompress(packed[8:]).decode().splitlines()
     more = batch - json.loads(first)[1]
     slopes = iter(json.loads(slopes)[1])
@@ -120,7 +131,7 @@ def kept_at(name: str, precision: str, batch: int) -> list[str]:
 
 def check(name: str, precision: str, batch: int, card: str) -> None:
     """Say where a recording differs from what is kept, and what that does to the peaks."""
-    kept_lines = kept_at(name, precision, batch)
+    kept_lines = kept_at(name, precision, card, batch)
     with tempfile.TemporaryDirectory() as folder:
         lines = record(name, batch, precision, folder, card)
         files = [os.path.join(folder, which) for which in ("kept", "recorded")]
@@ -152,12 +163,16 @@ if __name__ == "__main__":
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", type=int, metavar="BATCH")
-    parser.add_argument("--card", default=CARD)
+    parser.add_argument("--card")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    for name in options.names or ZOO:
-        for precision in ("fp32", "mixed"):
-            if options.check is None:
-                keep(name, precision)
-            else:
-                check(name, precision, options.check, options.card)
+    if options.check is None and options.card not in (None, *CARDS):
+        parser.error(f"--card is one of {', '.join(CARDS)}")
+    cards = [options.card] if options.card else CARDS
+    for card in cards:
+        for name in options.names or ZOO:
+            for precision in ("fp32", "mixed"):
+                if options.check is None:
+                    keep(name, precision, card)
+                else:
+                    check(name, precision, options.check, card)
