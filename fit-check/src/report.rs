@@ -177,6 +177,8 @@ impl EstimateReport {
         if let Some(first) = verdicts.first() {
             peak.required_bytes = first.required_bytes;
         }
+        let capability = request.cards.first();
+        let capability = capability.map(|card| card.device.card.compute_capability);
         Self {
             asked: JobInfo::new(request, Some(request.job.batch)),
             parameters: estimate.parameters,
@@ -194,7 +196,11 @@ impl EstimateReport {
             first_run: estimate.first_run,
             range: None,
             kernels: None,
-            pytorch: TorchFigure::of(request.origin.published.as_deref(), &request.job),
+            pytorch: TorchFigure::of(
+                request.origin.published.as_deref(),
+                &request.job,
+                capability,
+            ),
             advice: None,
             offers_advice: false,
         }

@@ -20,8 +20,9 @@ pub struct TorchFigure {
 }
 
 impl TorchFigure {
-    /// The figures for `job` of a published network; none if the job is not the recipe, or was not recorded.
-    pub fn of(published: Option<&Variant>, job: &Job) -> Option<Self> {
+    /// The figures for `job` of a published network on a card of this compute capability; none if the job is not the recipe, or
+    /// was not recorded.
+    pub fn of(published: Option<&Variant>, job: &Job, capability: Option<u32>) -> Option<Self> {
         let published = published?;
         let precision = match job.precision {
             Precision::Fp32 => "fp32",
@@ -37,7 +38,7 @@ impl TorchFigure {
         if !recipe {
             return None;
         }
-        let kept = kept::find(published.name, precision).ok()??;
+        let kept = kept::find(published.name, precision, capability).ok()??;
         let trace = kept.scaling.at(job.batch as u64);
         let config = AllocatorConfig::default();
         Some(Self {
