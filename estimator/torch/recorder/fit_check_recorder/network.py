@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import urllib.error
 
@@ -33,10 +34,15 @@ def hint(error: BaseException) -> str | None:
 
 
 def _is_unreached(error: BaseException) -> bool:
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
+        # It does not name its cause; the reason may be a file, too.
+        error = error.reason
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            return True
     if isinstance(error, socket.gaierror):
         return True
-    if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
-        return isinstance(error.reason, OSError)
+    if isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return True
     for kind in type(error).__mro__:
         package = kind.__module__.partition(".")[0]
         if package in _CLIENTS and kind.__name__ in _UNREACHED:

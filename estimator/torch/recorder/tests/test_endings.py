@@ -83,8 +83,9 @@ def test_program_that_does_not_reach_the_network(record):
 
 
 def test_other_errors_have_no_hint_about_the_network(record):
-    run = record("import torch; torch.zeros(1).cuda()\nopen('/no/such/file')\n")
-    assert run.bye["error"]["hint"] is None
+    for line in ("open('/no/such/file')", "import urllib.request; urllib.request.urlopen('file:///no/such/file')"):
+        run = record(f"import torch; torch.zeros(1).cuda()\n{line}\n")
+        assert run.bye["error"]["hint"] is None
 
 
 def test_exit_with_a_status(record):
