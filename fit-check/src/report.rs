@@ -10,7 +10,7 @@ use estimator::{
     Breakdown, Bytes, Choice, Estimate, FirstRun, Gpu, LargestBatch, LayerMemory, Limit, Overhead,
     Parameters, Phase, PhaseMemory,
 };
-use model_zoo::{Input, Model, OptimizerKind, Rank, Strategy, Variant};
+use model_zoo::{Input, Model, OptimizerKind, Rank, Variant};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -201,6 +201,8 @@ impl EstimateReport {
         if let Some(first) = verdicts.first() {
             peak.required_bytes = first.required_bytes;
         }
+        let capability = request.cards.first();
+        let capability = capability.map(|card| card.device.card.compute_capability);
         Self {
             asked: JobInfo::new(request, Some(request.job.batch)),
             parameters: estimate.parameters,
@@ -220,12 +222,11 @@ impl EstimateReport {
             first_run: estimate.first_run,
             range: None,
             kernels: None,
-            pytorch: match request.job.strategy {
-                Strategy::Ddp(_) => None,
-                Strategy::Single | Strategy::Learner => {
-                    TorchFigure::of(request.origin.published.as_deref(), &request.job)
-                }
-            },
+            pytorch: TorchFigure::of(
+                request.origin.published.as_deref(),
+                &request.job,
+                capability,
+            ),
             advice: None,
             offers_advice: false,
         }

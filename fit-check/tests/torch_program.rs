@@ -474,8 +474,7 @@ fn a_path_takes_what_a_script_by_hand_takes() {
     assert!(parameters >= 4 * counts[0] && parameters < 4 * counts[0] + 512 * counts[1]);
 }
 
-/// A network of the zoo that was recorded beforehand takes the same as its program does now. (Those with convolutions were recorded
-/// without cuDNN's workspaces: docs/pytorch.md.)
+/// A network of the zoo that was recorded beforehand takes the same as its program does now, with cuDNN's workspaces.
 #[test]
 fn a_real_program_takes_what_was_recorded_beforehand() {
     let Some(python) = std::env::var_os("FIT_CHECK_TORCH_PYTHON") else {
@@ -486,26 +485,31 @@ fn a_real_program_takes_what_was_recorded_beforehand() {
         env!("CARGO_MANIFEST_DIR"),
         "/../estimator/torch/zoo/train.py"
     );
-    let run = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args([
-            "run", "--gpu", "rtx-3090", "--steps", "2", "--format", "json", "--",
-        ])
-        .arg(python)
-        .args([train, "bert-base", "4", "fp32"])
-        .output()
-        .unwrap();
-    let kept = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args([
-            "estimate",
-            "bert-base",
-            "--framework",
-            "pytorch",
-            "--batch",
-            "4",
-        ])
-        .args(["--gpu", "rtx-3090", "--format", "json"])
-        .output()
-        .unwrap();
-    let (run, kept) = (json(&run), json(&kept));
-    assert_eq!(run["processes"][0]["peak"], kept["processes"][0]["peak"]);
+    for network in ["bert-base", "resnet-18"] {
+        let run = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+            .args([
+                "run", "--gpu", "rtx-3090", "--steps", "2", "--format", "json", "--",
+            ])
+            .arg(&python)
+            .args([train, network, "4", "fp32"])
+            .output()
+            .unwrap();
+        let kept = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+            .args([
+                "estimate",
+                network,
+                "--framework",
+                "pytorch",
+                "--batch",
+                "4",
+            ])
+            .args(["--gpu", "rtx-3090", "--format", "json"])
+            .output()
+            .unwrap();
+        let (run, kept) = (json(&run), json(&kept));
+        assert_eq!(
+            run["processes"][0]["peak"], kept["processes"][0]["peak"],
+            "{network}"
+        );
+    }
 }

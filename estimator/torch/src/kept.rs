@@ -4,11 +4,19 @@ use crate::compressed::{Damaged, decompress};
 use crate::scaling::Scaling;
 use crate::stream::{self, Process, StreamError};
 
-/// The files: the name of a network and its number format, and what was recorded.
+/// The files: the name of a network, its number format and the card, and what was recorded.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kept_files.rs"));
 
-/// The card on which they were recorded: attention and other kernels are those of its generation.
-pub const RECORDED_ON: &str = "RTX 3090";
+/// The cards on which they were recorded: the least compute capability for which each stands, its name, and the end of a file's
+/// name. Attention, convolutions and cuBLAS' workspaces are those of a generation.
+const CARDS: &[(u32, &str, &str)] = &[
+    (0, "T4", ".t4"),
+    (80, "RTX 3090", ""),
+    (90, "H200", ".h200"),
+];
+
+/// The compute capability of most cards, for an answer about none.
+const USUAL_CAPABILITY: u32 = 86;
 
 /// A network that was recorded.
 #[derive(Clone, Debug)]
@@ -17,6 +25,8 @@ pub struct Kept {
     pub process: Process,
     /// What it does at any batch.
     pub scaling: Scaling,
+    /// The card on which it was recorded.
+    pub recorded_on: &'static str,
 }
 
 /// Why a recorded network cannot be read. The data is a part of this crate.
@@ -46,18 +56,27 @@ pub fn names(precision: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The recorded network `name` with this number format; none if there is none.
+/// The recorded network `name` with this number format, with the kernels of a card of this compute capability (times ten); none
+/// if there is none.
 ///
 /// # Errors
 ///
 /// It is damaged.
-pub fn find(name: &str, precision: &str) -> Result<Option<Kept>, KeptError> {
-    let file = format!("{name}.{precision}");
+pub fn find(
+    name: &str,
+    precision: &str,
+    capability: Option<u32>,
+) -> Result<Option<Kept>, KeptError> {
+    let capability = capability.unwrap_or(USUAL_CAPABILITY);
+    let mut newest_first = CARDS.iter().rev();
+    let card = newest_first.find(|(least, _, _)| *least <= capability);
+    let &(_, recorded_on, ending) = card.unwrap_or(&CARDS[0]);
+    let file = format!("{name}.{precision}{ending}");
     let found = FILES.iter().find(|(known, _)| *known == file);
-    found.map(|(_, data)| read(data)).transpose()
+    found.map(|(_, data)| read(data, recorded_on)).transpose()
 }
 
-fn read(data: &[u8]) -> Result<Kept, KeptError> {
+fn read(data: &[u8], recorded_on: &'static str) -> Result<Kept, KeptError> {
     let text = decompress(data)?;
     let recording = stream::read(text.as_slice())?;
     let text = std::str::from_utf8(&text).map_err(|_| KeptError::Damaged)?;
@@ -78,6 +97,7 @@ fn read(data: &[u8]) -> Result<Kept, KeptError> {
     Ok(Kept {
         process: recording.process,
         scaling,
+        recorded_on,
     })
 }
 
@@ -91,19 +111,38 @@ mod tests {
     fn every_kept_network_is_read_and_grows() {
         for precision in ["fp32", "mixed"] {
             for name in names(precision) {
-                let kept = find(name, precision).unwrap().unwrap();
-                assert!(kept.scaling.grows(), "{name}");
-                let replay = Replay::of(&kept.scaling.at(4), &AllocatorConfig::default(), u64::MAX);
-                assert!(replay.max_allocated_bytes > 0, "{name}");
+                for (least, card, _) in CARDS {
+                    let kept = find(name, precision, Some(*least)).unwrap().unwrap();
+                    assert_eq!(kept.recorded_on, *card);
+                    assert!(kept.scaling.grows(), "{name}");
+                    let trace = kept.scaling.at(4);
+                    let replay = Replay::of(&trace, &AllocatorConfig::default(), u64::MAX);
+                    assert!(replay.max_allocated_bytes > 0, "{name}");
+                }
             }
         }
-        assert!(find("no-such-network", "fp32").unwrap().is_none());
+        assert!(find("no-such-network", "fp32", None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_card_has_the_kernels_of_its_generation() {
+        for (capability, card) in [
+            (75, "T4"),
+            (80, "RTX 3090"),
+            (89, "RTX 3090"),
+            (120, "H200"),
+        ] {
+            let kept = find("bert-base", "mixed", Some(capability))
+                .unwrap()
+                .unwrap();
+            assert_eq!(kept.recorded_on, card);
+        }
     }
 
     /// 25,557,032 parameters, by torchvision's documentation.
     #[test]
     fn resnet_50_has_its_parameters() {
-        let kept = find("resnet-50", "fp32").unwrap().unwrap();
+        let kept = find("resnet-50", "fp32", None).unwrap().unwrap();
         let parameters = kept.scaling.at(32).blocks.into_iter();
         let parameters =
             parameters.filter(|block| block.role == Some(crate::trace::Role::Parameter));

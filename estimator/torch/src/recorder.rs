@@ -9,7 +9,7 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -71,6 +71,8 @@ type Connection = (UnixStream, JoinHandle<Result<Recording, StreamError>>);
 struct Connections {
     done: AtomicBool,
     open: Mutex<Vec<Connection>>,
+    /// How many processes one training has, as those that have ended say.
+    world_size: Arc<AtomicU32>,
 }
 
 impl Recorder {
@@ -136,10 +138,12 @@ impl Recorder {
         !self.connections.lock().is_empty()
     }
 
-    /// Whether every process that used PyTorch's CUDA has ended, or its stream.
+    /// Whether every process that used PyTorch's CUDA has ended, or its stream. One process of a training can come to its end
+    /// before another one comes to its first use, which is waited for.
     pub fn has_ended(&self) -> bool {
         let open = self.connections.lock();
-        !open.is_empty() && open.iter().all(|(_, reader)| reader.is_finished())
+        let ended = !open.is_empty() && open.iter().all(|(_, reader)| reader.is_finished());
+        ended && open.len() >= self.connections.world_size.load(Ordering::SeqCst) as usize
     }
 
     /// What the processes sent, by rank. The processes should have ended: what one of them sends later is lost.
@@ -204,7 +208,14 @@ impl Connections {
                 continue;
             };
             let lines = BufReader::with_capacity(1 << 16, lines);
-            let reader = thread::spawn(move || stream::read(lines));
+            let world_size = self.world_size.clone();
+            let reader = thread::spawn(move || {
+                let recording = stream::read(lines);
+                if let Ok(recording) = &recording {
+                    world_size.fetch_max(recording.process.world_size, Ordering::SeqCst);
+                }
+                recording
+            });
             self.lock().push((stream, reader));
         }
     }
@@ -274,6 +285,33 @@ mod tests {
             .collect();
         assert_eq!(ranks, [0, 1]);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_process_that_comes_late_is_waited_for() {
+        let recorder = Recorder::new(&settings()).unwrap();
+        let record = |rank: u32| {
+            let mut process = connect(&recorder);
+            writeln!(
+                process,
+                "[\"hello\", {{\"version\": 1, \"rank\": {rank}, \"world_size\": 2}}]"
+            )
+            .unwrap();
+        };
+        let ended = |count: usize| {
+            let open = recorder.connections.lock();
+            open.len() == count && open.iter().all(|(_, reader)| reader.is_finished())
+        };
+        record(0);
+        while !ended(1) {
+            thread::yield_now();
+        }
+        assert!(!recorder.has_ended());
+        record(1);
+        while !ended(2) {
+            thread::yield_now();
+        }
+        assert!(recorder.has_ended());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use estimator::Bytes;
 use model_zoo::Variant;
 use strum::VariantNames;
 use torch_memory::allocator::AllocatorConfig;
-use torch_memory::kept::{self, Kept, RECORDED_ON};
+use torch_memory::kept::{self, Kept};
 use torch_memory::recorder::allocator_variable;
 use torch_memory::replay::least_capacity;
 use torch_memory::stream::Recording;
@@ -24,7 +24,7 @@ use crate::output::torch::WithModules;
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::TorchReport;
-use crate::torch_program::batches::{TorchTableReport, TorchTableRow, of_kept};
+use crate::torch_program::batches::{TorchBatchReport, TorchTableReport, TorchTableRow, of_kept};
 use crate::torch_program::fitting::{TorchFitsReport, fitting_cards};
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::plot::{layer_names, plot};
@@ -76,16 +76,18 @@ struct Network {
 }
 
 impl Network {
-    /// The recorded network that `model` names, in a number format.
+    /// The recorded network that `model` names, in a number format, with the kernels of a card like `card`.
     fn find(
         model: &str,
         precision: &str,
         options: &cli::Options,
         torch: Option<&cli::TorchOptions>,
+        card: Option<&Card>,
     ) -> Result<Self, UserError> {
         let variant = model_zoo::find(model)?;
         refuse(options, torch)?;
-        let kept = kept::find(variant.name, precision);
+        let capability = card.map(|card| card.device.card.compute_capability);
+        let kept = kept::find(variant.name, precision, capability);
         let kept = kept.map_err(|error| UserError::new(format!("{model}: {error}")))?;
         let kept = kept.ok_or_else(|| missing(&variant, precision))?;
         let conf = allocator_variable().unwrap_or_default();
@@ -169,27 +171,25 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
     let step = &raw.job.step;
-    let network = Network::find(
-        &raw.job.model,
-        &step.precision,
-        &step.options,
-        Some(&raw.job.torch),
-    )?;
-    let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+    let (model, options) = (&raw.job.model, &step.options);
+    let torch = Some(&raw.job.torch);
+    let find = |card: Option<&Card>| Network::find(model, &step.precision, options, torch, card);
+    let network = find(cards.first())?;
+    let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let recording = network.recording(batch);
     let config = &network.config;
-    let process = ProcessReport::new(&recording, cards.first(), config, raw.advise);
-    let others = cards.iter().skip(1);
-    let process = others.fold(process, |process, card| {
-        process.on(&recording, card, config, raw.advise)
-    });
+    let mut process = ProcessReport::new(&recording, cards.first(), config, raw.advise);
+    for card in cards.iter().skip(1) {
+        let recording = find(Some(card))?.recording(batch);
+        process = process.on(&recording, card, config, raw.advise);
+    }
     let report = TorchReport {
         schema: SCHEMA,
         program: network.variant.name.into(),
         job: Some(network.job(Some(batch))),
-        recorded_on: Some(RECORDED_ON.into()),
+        recorded_on: Some(network.kept.recorded_on.into()),
         torch: Torch::of(&network.kept.process),
         steps: recording.steps,
         processes: vec![process],
@@ -216,24 +216,37 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     }
     output::check(&raw.output)?;
     let step = &raw.job.step;
-    let network = Network::find(
-        &raw.job.model,
-        &step.precision,
-        &step.options,
-        Some(&raw.job.torch),
-    )?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
-    if cards.is_empty() {
-        return Err(UserError::no_card("max-batch needs a card").into());
-    }
-    let job = network.job(None);
-    let report = of_kept(job, &network.kept, network.config, &cards, raw.advise);
+    let (model, options) = (&raw.job.model, &step.options);
+    let torch = Some(&raw.job.torch);
+    let find = |card: Option<&Card>| Network::find(model, &step.precision, options, torch, card);
+    let report = largest_batches(find, &cards, raw.advise)?;
     output::write(&report, &raw.output)?;
     Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
         true => FITS,
         false => DOES_NOT_FIT,
     })
+}
+
+/// The largest batch on each of `cards`, of the network that `find` finds for it.
+fn largest_batches(
+    find: impl Fn(Option<&Card>) -> Result<Network, UserError>,
+    cards: &[Card],
+    advise: Advise,
+) -> Result<TorchBatchReport, UserError> {
+    if cards.is_empty() {
+        // What was typed may be wrong too.
+        find(None)?;
+    }
+    let mut reports = Vec::with_capacity(cards.len());
+    for card in cards {
+        let network = find(Some(card))?;
+        let (job, card) = (network.job(None), std::slice::from_ref(card));
+        reports.push(of_kept(job, &network.kept, network.config, card, advise));
+    }
+    let report = reports.into_iter().reduce(TorchBatchReport::with);
+    report.ok_or_else(|| UserError::no_card("max-batch needs a card"))
 }
 
 /// The answer of `gpus --fits`.
@@ -246,7 +259,7 @@ pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
             ))
             .into());
     }
-    let network = Network::find(model, &raw.step.precision, &raw.step.options, None)?;
+    let network = Network::find(model, &raw.step.precision, &raw.step.options, None, None)?;
     let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let torch = Torch::of(&network.kept.process);
     let trace = network.recording(batch).trace;
@@ -255,7 +268,7 @@ pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
         schema: SCHEMA,
         job: network.job(Some(batch)),
         torch,
-        recorded_on: RECORDED_ON.into(),
+        recorded_on: network.kept.recorded_on.into(),
         required_bytes: Bytes(least_capacity(&trace, &network.config)),
         cards,
         nearest,
@@ -310,15 +323,10 @@ fn add_kept(
     precision: &str,
     cards: &[Card],
 ) -> Result<(), UserError> {
-    let network = Network::find(model, precision, &raw.options, Some(&raw.torch))?;
-    let job = network.job(None);
-    let found = of_kept(
-        job.clone(),
-        &network.kept,
-        network.config,
-        cards,
-        Advise::Never,
-    );
+    let torch = Some(&raw.torch);
+    let find = |card: Option<&Card>| Network::find(model, precision, &raw.options, torch, card);
+    let job = find(cards.first())?.job(None);
+    let found = largest_batches(find, cards, Advise::Never)?;
     table.torch = found.torch;
     table.recorded_on = found.recorded_on;
     table.rows.push(TorchTableRow {

@@ -130,9 +130,14 @@ pub(crate) fn stack(torch: &Torch) -> String {
     parts.join(", ")
 }
 
-/// What stands behind a figure that was recorded beforehand with the kernels of the card `recorded_on`.
+/// What stands behind a figure that was recorded beforehand with the kernels of the card `recorded_on`, or of several.
 pub(crate) fn recorded(recorded_on: &str) -> String {
-    format!("from recordings of two small batches, with the kernels of an {recorded_on}")
+    let which = match recorded_on {
+        several if several.contains(", ") => "the nearest of ",
+        card if card.starts_with('T') => "a ",
+        _ => "an ",
+    };
+    format!("from recordings of two small batches, with the kernels of {which}{recorded_on}")
 }
 
 /// `lines`, those that say something, as the faint end of a page.

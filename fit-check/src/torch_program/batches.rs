@@ -8,7 +8,7 @@ use estimator::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use torch_memory::allocator::AllocatorConfig;
-use torch_memory::kept::{Kept, RECORDED_ON};
+use torch_memory::kept::Kept;
 use torch_memory::replay::{Replay, least_capacity};
 use torch_memory::scaling::Scaling;
 use torch_memory::search::largest_batch;
@@ -54,6 +54,19 @@ pub struct TorchBatchReport {
     pub torch: Torch,
     /// The largest batch on each card.
     pub cards: Vec<TorchCardBatch>,
+}
+
+impl TorchBatchReport {
+    /// The answer about the cards of both, which can have other kernels.
+    pub fn with(mut self, other: Self) -> Self {
+        self.cards.extend(other.cards);
+        if let (Some(known), Some(card)) = (&mut self.recorded_on, other.recorded_on)
+            && !known.split(", ").any(|known| known == card)
+        {
+            *known += &format!(", {card}");
+        }
+        self
+    }
 }
 
 /// The answer of `table --framework pytorch`, and of `table` with a program and several lengths of a sequence.
@@ -212,7 +225,7 @@ pub fn largest_batches(
     })
 }
 
-/// The largest batch on each of `cards` of a network that was recorded beforehand.
+/// The largest batch on each of `cards` of a network that was recorded beforehand, with the kernels of a card like them.
 pub fn of_kept(
     job: TorchJob,
     kept: &Kept,
@@ -240,7 +253,7 @@ pub fn of_kept(
         schema: SCHEMA,
         program: job.model.clone(),
         optimizer: None,
-        recorded_on: Some(RECORDED_ON.into()),
+        recorded_on: Some(kept.recorded_on.into()),
         torch: search.torch.clone(),
         cards: cards.iter().map(batch).collect(),
         job: Some(job),

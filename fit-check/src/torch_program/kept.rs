@@ -1,7 +1,7 @@
 //! What PyTorch takes for the same job, beside burn's answer: only of networks that were recorded beforehand.
 
 use estimator::Bytes;
-use model_zoo::{Job, Precision, Variant};
+use model_zoo::{Job, Precision, Strategy, Variant};
 use schemars::JsonSchema;
 use serde::Serialize;
 use torch_memory::allocator::AllocatorConfig;
@@ -20,8 +20,9 @@ pub struct TorchFigure {
 }
 
 impl TorchFigure {
-    /// The figures for `job` of a published network; none if the job is not the recipe, or was not recorded.
-    pub fn of(published: Option<&Variant>, job: &Job) -> Option<Self> {
+    /// The figures for `job` of a published network on a card of this compute capability; none if the job is not the recipe, or
+    /// was not recorded.
+    pub fn of(published: Option<&Variant>, job: &Job, capability: Option<u32>) -> Option<Self> {
         let published = published?;
         let precision = match job.precision {
             Precision::Fp32 => "fp32",
@@ -33,11 +34,12 @@ impl TorchFigure {
             && job.accumulate == 1
             && !job.checkpointing
             && job.freeze.is_empty()
-            && job.lora.is_none();
+            && job.lora.is_none()
+            && !matches!(job.strategy, Strategy::Ddp(_));
         if !recipe {
             return None;
         }
-        let kept = kept::find(published.name, precision).ok()??;
+        let kept = kept::find(published.name, precision, capability).ok()??;
         let trace = kept.scaling.at(job.batch as u64);
         let config = AllocatorConfig::default();
         Some(Self {

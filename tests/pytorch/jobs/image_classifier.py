@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--amp", choices=["fp16", "bf16"])
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--benchmark", action="store_true")
+    parser.add_argument("--skip-updates", action="store_true")
     args = parser.parse_args()
 
     torch.backends.cudnn.benchmark = args.benchmark
@@ -40,6 +41,9 @@ def main() -> None:
     criterion = nn.CrossEntropyLoss()
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, None: None}[args.amp]
     scaler = torch.amp.GradScaler("cuda", enabled=args.amp == "fp16")
+    if args.skip_updates:
+        # What a card finds in the gradients is not known without one.
+        scaler._maybe_opt_step = lambda optimizer, state, *args, **kwargs: None
     for _ in range(args.steps):
         size = (args.batch_size, 3, args.image_size, args.image_size)
         images = torch.randn(size).cuda().contiguous(memory_format=layout)

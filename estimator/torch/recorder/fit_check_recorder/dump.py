@@ -21,6 +21,7 @@ CARDS = {
     "a6000": ("NVIDIA RTX A6000", (8, 6), 48 * _GIB, 84, 101376),
     "rtx-4090": ("NVIDIA GeForce RTX 4090", (8, 9), 24 * _GIB, 128, 101376),
     "h200": ("NVIDIA H200", (9, 0), 141 * _GIB, 132, 232448),
+    "rtx-5090": ("NVIDIA GeForce RTX 5090", (12, 0), 32 * _GIB, 170, 101376),
 }
 
 

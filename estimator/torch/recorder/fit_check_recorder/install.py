@@ -127,7 +127,11 @@ def _follow_the_end(recording: Any) -> None:
     def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         hook(kind, error, trace)
         reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
-        recording.say_bye(reason, error=script.failure(kind, error, trace))
+        failure = script.failure(kind, error, trace)
+        if failure["hint"]:
+            # Most programs fetch their files before they come to the card.
+            recording.open()
+        recording.say_bye(reason, error=failure)
 
     sys.excepthook = on_error
     leave = os._exit

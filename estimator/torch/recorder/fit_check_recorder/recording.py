@@ -52,7 +52,7 @@ class Recording:
         """A block is born."""
         if self.muted:
             return
-        out = self.stream or self._open()
+        out = self.stream or self.open()
         number = self._operators.get(operator)
         if number is None:
             number = self._operators[operator] = out.intern(operator)
@@ -108,10 +108,12 @@ class Recording:
 
     # How a stream begins and ends.
 
-    def _open(self) -> LineStream:
-        self.stream = LineStream(self.settings)
-        self.stream.write("hello", _hello(self.settings))
-        self.stream.write("p", "init", 0)
+    def open(self) -> LineStream:
+        """Begin the stream, if it has not begun."""
+        if self.stream is None:
+            self.stream = LineStream(self.settings)
+            self.stream.write("hello", _hello(self.settings))
+            self.stream.write("p", "init", 0)
         return self.stream
 
     def _forked(self) -> None:

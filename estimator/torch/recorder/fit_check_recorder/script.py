@@ -9,6 +9,8 @@ import traceback
 from types import FrameType, TracebackType
 from typing import Any
 
+from . import network
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN = tuple(
     {
@@ -44,7 +46,7 @@ def is_own(frame: FrameType) -> bool:
 
 
 def failure(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
-    """What the last line says of an error: its type, message and the person's own line."""
+    """What the last line says of an error: its type, message and the person's own line, and a hint if there is one."""
     file, line = None, None
     for entry in traceback.extract_tb(trace):
         if _is_own(entry.filename):
@@ -56,4 +58,5 @@ def failure(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         "file": file,
         "line": line,
         "traceback": text[-8000:],
+        "hint": network.hint(error),
     }

@@ -231,7 +231,9 @@ def install(card: Card) -> None:
                 attn_mask = attn_mask.to(dtype)
         inputs = Inputs(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         kernel = choose(card, inputs)
-        return _RUN[kernel](inputs, scale)
+        # Autocast is over when its operator begins: the products and the softmax that it is made of keep float32.
+        with torch.autocast("cuda", enabled=False):
+            return _RUN[kernel](inputs, scale)
 
     functional.scaled_dot_product_attention = scaled_dot_product_attention
     torch._C._nn.scaled_dot_product_attention = scaled_dot_product_attention

@@ -10,6 +10,12 @@ import bisect
 import json
 
 MIB = 1 << 20
+#: The kind of a block that a kernel does without if memory is short.
+OPTIONAL = 3
+
+
+class OutOfMemory(Exception):
+    """The device has no memory for a block."""
 
 
 class Block:
@@ -17,7 +23,8 @@ class Block:
 
 
 class Allocator:
-    def __init__(self):
+    def __init__(self, capacity=None):
+        self.capacity = capacity
         self.free = {}
         self.end = 0
         self.allocated = self.reserved = self.peak = self.peak_reserved = 0
@@ -55,6 +62,10 @@ class Allocator:
             total = 2 * MIB
         else:
             total = 20 * MIB if size < 10 * MIB else (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+        if not self._has(total):
+            self.empty_cache()
+            if not self._has(total):
+                raise OutOfMemory
         block = Block()
         block.address, block.size, block.pool = self.end, total, pool
         block.previous = block.following = None
@@ -62,6 +73,9 @@ class Allocator:
         self.reserved += total
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return block
+
+    def _has(self, size):
+        return self.capacity is None or self.reserved + size <= self.capacity
 
     def release(self, block):
         self.allocated -= block.size
@@ -94,14 +108,21 @@ class Allocator:
             pool[:] = kept
 
 
-def replay(path):
-    """The allocator after all lines, and the peaks of each stretch that ends with a reset of the peaks."""
-    allocator, live, peaks = Allocator(), {}, []
+def replay(path, capacity=None):
+    """The allocator after all lines, and the peaks of each stretch that ends with a reset of the peaks.
+
+    Raises OutOfMemory if a device with so many bytes cannot hold it.
+    """
+    allocator, live, peaks = Allocator(capacity), {}, []
     with open(path, encoding="utf-8") as lines:
         for text in lines:
             line = json.loads(text)
             if line[0] == "a" and line[2] > 0:
-                live[line[1]] = allocator.malloc(line[2], line[5])
+                try:
+                    live[line[1]] = allocator.malloc(line[2], line[5])
+                except OutOfMemory:
+                    if line[6] != OPTIONAL:
+                        raise
             elif line[0] == "f" and line[1] in live:
                 allocator.release(live.pop(line[1]))
             elif line[0] == "e":

@@ -7,7 +7,9 @@ import pytest
 from allocator import MIB, replay
 
 JOBS = pathlib.Path(__file__).parent / "jobs"
-ROWS = (pathlib.Path(__file__).parent / "data" / "vramcalc_a6000.jsonl").read_text().splitlines()
+DATA = pathlib.Path(__file__).parent / "data"
+ROWS = (DATA / "vramcalc_a6000.jsonl").read_text().splitlines()
+T4_ROWS = (DATA / "torch_preflight_t4.jsonl").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,14 @@ def test_language_model_on_an_a6000(record, number):
     _, peaks = replay(run.path)
     # The benchmark resets the peaks before what it measures.
     assert peaks[-1][0] == pytest.approx(measured, rel=0.0005)
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_fine_tuning_on_a_t4(record, number):
+    """GPT-2 and BERT with autocast to bfloat16, which no fused attention of a T4 takes."""
+    measured = json.loads(T4_ROWS[number])["measured"]
+    run = record(JOBS / "fine_tuning.py", number, card="t4", steps=1000)
+    assert run.status == 0, run.errors[-2000:]
+    _, peaks = replay(run.path)
+    assert peaks[-1][0] == pytest.approx(measured["allocated"], rel=0.003)
+    assert peaks[-1][1] == pytest.approx(measured["reserved"], rel=0.003)

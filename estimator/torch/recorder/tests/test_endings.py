@@ -64,6 +64,30 @@ def test_error_names_the_line_of_the_script(record):
     assert "failed while attempting to run meta" not in run.errors
 
 
+def test_program_that_does_not_reach_the_network(record):
+    """By name, by a refused connection, and through transformers, before anything is on the card and after it."""
+    name = "http://fit-check.invalid/weights"
+    for lines in (
+        f"import urllib.request; urllib.request.urlopen('{name}')",
+        f"import requests; requests.get('{name}')",
+        "import requests; requests.get('http://127.0.0.1:9/')",
+        f"torch.zeros(1).cuda(); torch.hub.load_state_dict_from_url('{name}')",
+        "import transformers; transformers.AutoModel.from_pretrained('fit-check/no-such-model')",
+    ):
+        offline = {"HF_HUB_OFFLINE": "1"} if "transformers" in lines else {}
+        run = record("import torch\n" + lines + "\n", environment=offline)
+        assert (run.status, run.bye["reason"]) == (1, "error"), run.errors
+        error = run.bye["error"]
+        assert error["line"] == 2
+        assert "fetch its files beforehand" in error["hint"], error["traceback"]
+
+
+def test_other_errors_have_no_hint_about_the_network(record):
+    for line in ("open('/no/such/file')", "import urllib.request; urllib.request.urlopen('file:///no/such/file')"):
+        run = record(f"import torch; torch.zeros(1).cuda()\n{line}\n")
+        assert run.bye["error"]["hint"] is None
+
+
 def test_exit_with_a_status(record):
     run = record(MODEL + "step()\nraise SystemExit(3)\n")
     assert (run.status, run.bye["reason"]) == (3, "exit")
