@@ -46,6 +46,8 @@ def train():
 
 
 def benchmark(image, layout):
+    # PyTorch 1.12 had no fused attention.
+    timm.layers.set_fused_attn(False)
     layout = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     model = timm.create_model(name).to(device="cuda", memory_format=layout).train()
     optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-4, foreach=False)
