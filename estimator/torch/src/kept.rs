@@ -56,6 +56,20 @@ pub fn names(precision: &str) -> Vec<&'static str> {
         .collect()
 }
 
+/// The card on which networks were recorded for cards of this compute capability (times ten), and the end of their files' names.
+fn nearest(capability: Option<u32>) -> (&'static str, &'static str) {
+    let capability = capability.unwrap_or(USUAL_CAPABILITY);
+    let mut newest_first = CARDS.iter().rev();
+    let card = newest_first.find(|(least, _, _)| *least <= capability);
+    let (_, recorded_on, ending) = card.unwrap_or(&CARDS[0]);
+    (recorded_on, ending)
+}
+
+/// The card on which networks were recorded for cards of this compute capability (times ten).
+pub fn recorded_on(capability: u32) -> &'static str {
+    nearest(Some(capability)).0
+}
+
 /// The recorded network `name` with this number format, with the kernels of a card of this compute capability (times ten); none
 /// if there is none.
 ///
@@ -67,10 +81,7 @@ pub fn find(
     precision: &str,
     capability: Option<u32>,
 ) -> Result<Option<Kept>, KeptError> {
-    let capability = capability.unwrap_or(USUAL_CAPABILITY);
-    let mut newest_first = CARDS.iter().rev();
-    let card = newest_first.find(|(least, _, _)| *least <= capability);
-    let &(_, recorded_on, ending) = card.unwrap_or(&CARDS[0]);
+    let (recorded_on, ending) = nearest(capability);
     let file = format!("{name}.{precision}{ending}");
     let found = FILES.iter().find(|(known, _)| *known == file);
     found.map(|(_, data)| read(data, recorded_on)).transpose()

@@ -2,6 +2,7 @@
 //! [`torch_path`].
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use estimator::Bytes;
 use model_zoo::Variant;
@@ -25,7 +26,7 @@ use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::TorchReport;
 use crate::torch_program::batches::{TorchBatchReport, TorchTableReport, TorchTableRow, of_kept};
-use crate::torch_program::fitting::{TorchFitsReport, fitting_cards};
+use crate::torch_program::fitting::{RecordedStep, TorchFitsReport, fitting_cards};
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::plot::{layer_names, plot};
 use crate::torch_program::report::{ProcessReport, Torch};
@@ -259,17 +260,33 @@ pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
             ))
             .into());
     }
-    let network = Network::find(model, &raw.step.precision, &raw.step.options, None, None)?;
+    let find = |card: Option<&Card>| {
+        Network::find(model, &raw.step.precision, &raw.step.options, None, card)
+    };
+    let network = find(None)?;
     let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let torch = Torch::of(&network.kept.process);
-    let trace = network.recording(batch).trace;
-    let (cards, nearest) = fitting_cards(&trace, &network.config, &torch);
+    let usual = least_capacity(&network.recording(batch).trace, &network.config);
+    // The generations of cards that were met, by the card on which each was recorded.
+    let mut steps: BTreeMap<&str, Rc<RecordedStep>> = BTreeMap::new();
+    let on = |card: &Card| {
+        let recorded_on = kept::recorded_on(card.device.card.compute_capability);
+        if let Some(known) = steps.get(recorded_on) {
+            return Ok(known.clone());
+        }
+        let network = find(Some(card))?;
+        let trace = network.recording(batch).trace;
+        let step = Rc::new(RecordedStep::new(trace, &network.config));
+        steps.insert(recorded_on, step.clone());
+        Ok::<_, UserError>(step)
+    };
+    let (cards, nearest) = fitting_cards(on, &network.config, &torch)?;
     let report = TorchFitsReport {
         schema: SCHEMA,
         job: network.job(Some(batch)),
         torch,
-        recorded_on: network.kept.recorded_on.into(),
-        required_bytes: Bytes(least_capacity(&trace, &network.config)),
+        recorded_on: steps.into_keys().collect::<Vec<_>>().join(", "),
+        required_bytes: Bytes(usual),
         cards,
         nearest,
     };

@@ -1,5 +1,7 @@
 //! The cards of the catalogue on which a training step in PyTorch fits.
 
+use std::rc::Rc;
+
 use estimator::{Bytes, Gpu, Runtime, Tuning};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,9 +24,9 @@ pub struct TorchFitsReport {
     pub job: TorchJob,
     /// The versions that decide the answer.
     pub torch: Torch,
-    /// The card with whose kernels the step was recorded beforehand.
+    /// The cards with whose kernels the step was recorded beforehand: a card has those of the nearest.
     pub recorded_on: String,
-    /// The least memory with which the step completes.
+    /// The least memory with which the step completes, with the kernels of most cards.
     pub required_bytes: Bytes,
     /// The cards on which it fits, the least usable memory first.
     pub cards: Vec<FittingGpu>,
@@ -45,16 +47,40 @@ pub fn driven_cards(cuda: Option<&str>) -> Vec<(&'static Gpu, Card)> {
     cards
 }
 
-/// The cards on which `trace` fits; if there are none, the one that comes nearest.
-pub fn fitting_cards(
-    trace: &Trace,
+/// A step with the kernels of some generation of cards.
+#[derive(Debug)]
+pub struct RecordedStep {
+    /// What it does.
+    pub trace: Trace,
+    /// The least memory with which it completes.
+    pub required: Bytes,
+}
+
+impl RecordedStep {
+    /// The step of `trace`.
+    pub fn new(trace: Trace, config: &AllocatorConfig) -> Self {
+        Self {
+            required: Bytes(least_capacity(&trace, config)),
+            trace,
+        }
+    }
+}
+
+/// The cards on which a step fits, of which `on` is the one on a card; if there are none, the one that comes nearest.
+///
+/// # Errors
+///
+/// Those of `on`.
+pub fn fitting_cards<E>(
+    mut on: impl FnMut(&Card) -> Result<Rc<RecordedStep>, E>,
     config: &AllocatorConfig,
     torch: &Torch,
-) -> (Vec<FittingGpu>, Option<NearestGpu>) {
-    let required = Bytes(least_capacity(trace, config));
+) -> Result<(Vec<FittingGpu>, Option<NearestGpu>), E> {
     let mut fitting = Vec::new();
     let mut nearest: Option<NearestGpu> = None;
     for (gpu, card) in driven_cards(torch.cuda.as_deref()) {
+        let step = on(&card)?;
+        let (trace, required) = (&step.trace, step.required);
         let refused = Replay::of(trace, config, card.available().0).refused;
         let verdict = verdict(&card, required, trace, refused.as_ref());
         match verdict.fits {
@@ -79,5 +105,5 @@ pub fn fitting_cards(
         }
     }
     let nearest = nearest.filter(|_| fitting.is_empty());
-    (fitting, nearest)
+    Ok((fitting, nearest))
 }
