@@ -171,7 +171,7 @@ fn decided(said: &[Role]) -> Option<Category> {
     let mut category = None;
     for role in said {
         let next = match role {
-            Role::Parameter(_) => Category::Parameters,
+            Role::Parameter(_) | Role::Kept(_) => Category::Parameters,
             Role::Buffer(_) => Category::Buffers,
             Role::Gradient(_) => Category::Gradients,
             Role::Input => Category::Inputs,
