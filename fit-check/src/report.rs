@@ -250,13 +250,8 @@ impl EstimateReport {
         let overhead = card.device.card.overhead.saturating_sub(nccl);
         let of_others = Peak::new(others, Some(card), overhead);
         self.gpus = vec![
-            share(Rank::First, 1, self.peak.clone(), self.at_peak.clone()),
-            share(
-                Rank::Other,
-                group.count - 1,
-                of_others,
-                others.at_peak.clone(),
-            ),
+            share(Rank::First, 1, self.peak.clone(), self.at_peak),
+            share(Rank::Other, group.count - 1, of_others, others.at_peak),
         ];
     }
 
@@ -373,7 +368,7 @@ pub struct CardLength {
 }
 
 impl CardLength {
-    /// The answer for `card`, from what was found in steps of [`LENGTH_STEP`] tokens.
+    /// The answer for `card`, from what was found in steps of `LENGTH_STEP` tokens.
     pub fn new(card: &Card, found: &LargestBatch) -> Self {
         let peak = |estimate| Peak::new(estimate, Some(card), card.device.card.overhead);
         Self {

@@ -187,7 +187,7 @@ pub fn with_least_nccl(card: &Card) -> Option<Card> {
     let more = on_first.most_bytes - on_first.least_bytes;
     (more > Bytes::ZERO).then(|| {
         let mut card = card.clone();
-        card.device.card.overhead = card.device.card.overhead - more;
+        card.device.card.overhead -= more;
         card
     })
 }
