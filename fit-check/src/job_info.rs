@@ -189,6 +189,11 @@ pub struct GpuName {
 }
 
 impl GpuName {
+    /// The memory that the card leaves to the job.
+    pub fn available(&self) -> Bytes {
+        self.usable_bytes.saturating_sub(self.overhead_bytes)
+    }
+
     /// The description of `card`.
     pub fn new(card: &Card) -> Self {
         Self {

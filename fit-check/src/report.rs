@@ -103,9 +103,7 @@ impl Verdict {
 
     /// The memory that the card leaves to the job.
     pub fn available(&self) -> Bytes {
-        self.gpu
-            .usable_bytes
-            .saturating_sub(self.gpu.overhead_bytes)
+        self.gpu.available()
     }
 }
 
@@ -245,9 +243,9 @@ impl EstimateReport {
             peak,
             at_peak,
         };
-        let fewer = group.communicators(Rank::First) - group.communicators(Rank::Other);
-        let nccl = Bytes(group.nccl.most_bytes.0 * fewer);
-        let overhead = card.device.card.overhead.saturating_sub(nccl);
+        let nccl = |rank| group.nccl_on(rank).most_bytes;
+        let fewer = nccl(Rank::First) - nccl(Rank::Other);
+        let overhead = card.device.card.overhead.saturating_sub(fewer);
         let of_others = Peak::new(others, Some(card), overhead);
         self.gpus = vec![
             share(Rank::First, 1, self.peak.clone(), self.at_peak),

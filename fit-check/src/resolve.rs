@@ -3,7 +3,6 @@
 use estimator::{DeviceSpec, Runtime, Tuning};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
-    Strategy,
 };
 use strum::VariantNames;
 
@@ -181,10 +180,7 @@ pub fn request(
         checkpointing: raw.checkpointing,
         freeze: raw.freeze.clone(),
         lora: lora(raw)?,
-        strategy: raw
-            .strategy
-            .as_deref()
-            .map_or(Ok(Strategy::Single), strategy)?,
+        strategy: strategy(raw.strategy.as_deref())?,
     })
 }
 

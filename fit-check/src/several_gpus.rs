@@ -1,6 +1,6 @@
 //! Jobs on several GPUs of a machine: how many there are, and what NCCL takes on each besides CubeCL's pools.
 
-use estimator::{Bytes, DeviceSpec, Runtime};
+use estimator::{Bytes, Runtime};
 use model_zoo::{Rank, Strategy};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -56,9 +56,9 @@ impl GpuGroup {
         }
     }
 
-    /// The bytes that NCCL takes at most and at least on GPU 0, which has the most communicators.
-    fn on_first(&self) -> Nccl {
-        let communicators = self.communicators(Rank::First);
+    /// The bytes that NCCL takes at most and at least on such a GPU.
+    pub fn nccl_on(&self, rank: Rank) -> Nccl {
+        let communicators = self.communicators(rank);
         let all = |each: Bytes| Bytes(each.0 * communicators);
         Nccl {
             least_bytes: all(self.nccl.least_bytes),
@@ -114,11 +114,7 @@ pub fn for_strategy(
     nccl: Option<&str>,
     runtime: Runtime,
 ) -> Result<Vec<Card>, UserError> {
-    let is_ddp = matches!(strategy, Strategy::Ddp(_));
-    if !is_ddp {
-        if nccl.is_some() {
-            return Err(UserError::new("--nccl is of several GPUs").hint("add --strategy ddp"));
-        }
+    let Some(nccl) = nccl_of(strategy, nccl, runtime)? else {
         return match cards.iter().find(|card| card.count > 1) {
             None => Ok(cards),
             Some(card) => Err(
@@ -126,18 +122,10 @@ pub fn for_strategy(
                     .hint("--strategy ddp trains a batch on each; without it, name one GPU"),
             ),
         };
-    }
-    if !runtime.reduces_between_cards() {
-        return Err(UserError::new(format!(
-            "burn has no data parallelism on {runtime}: it panics where GPUs would exchange gradients"
-        ))
-        .hint("--strategy ddp is for --runtime cuda"));
-    }
+    };
     if cards.is_empty() || cards.iter().any(|card| card.count < 2) {
-        return Err(UserError::new("--strategy ddp needs several GPUs")
-            .hint("say how many: --gpu 4x24GB, --gpu 2xrtx-3090"));
+        return Err(too_few());
     }
-    let nccl = nccl.map_or(Ok(Nccl::MEASURED), Nccl::typed)?;
     let in_group = |card: Card| {
         let count = card.count;
         card.in_group(GpuGroup { count, nccl })
@@ -158,24 +146,46 @@ pub fn group_of(
     runtime: Runtime,
 ) -> Result<Option<GpuGroup>, UserError> {
     let count = values::optional_count("--count", count)?;
-    let is_ddp = matches!(strategy, Strategy::Ddp(_));
-    if count.is_some() && !is_ddp {
+    if count.is_some() && !matches!(strategy, Strategy::Ddp(_)) {
         return Err(UserError::new("--count is of several GPUs").hint("add --strategy ddp"));
     }
-    let any = Card {
-        count: count.unwrap_or(2),
-        ..Card::sized(DeviceSpec::unlimited(runtime))
-    };
-    let cards = if is_ddp { vec![any] } else { Vec::new() };
-    let cards = for_strategy(cards, strategy, nccl, runtime)?;
-    Ok(cards.first().and_then(|card| card.group))
+    match (nccl_of(strategy, nccl, runtime)?, count.unwrap_or(2)) {
+        (None, _) => Ok(None),
+        (Some(_), ..2) => Err(too_few()),
+        (Some(nccl), count) => Ok(Some(GpuGroup { count, nccl })),
+    }
+}
+
+/// What NCCL takes for a communicator of a job with this `strategy`; none if it is of one GPU. `nccl` is the value of `--nccl`.
+fn nccl_of(
+    strategy: Strategy,
+    nccl: Option<&str>,
+    runtime: Runtime,
+) -> Result<Option<Nccl>, UserError> {
+    let is_ddp = matches!(strategy, Strategy::Ddp(_));
+    if !is_ddp && nccl.is_some() {
+        return Err(UserError::new("--nccl is of several GPUs").hint("add --strategy ddp"));
+    }
+    if is_ddp && !runtime.reduces_between_cards() {
+        return Err(UserError::new(format!(
+            "burn has no data parallelism on {runtime}: it panics where GPUs would exchange gradients"
+        ))
+        .hint("--strategy ddp is for --runtime cuda"));
+    }
+    let nccl = is_ddp.then(|| nccl.map_or(Ok(Nccl::MEASURED), Nccl::typed));
+    nccl.transpose()
+}
+
+fn too_few() -> UserError {
+    UserError::new("--strategy ddp needs several GPUs")
+        .hint("say how many: --gpu 4x24GB, --gpu 2xrtx-3090")
 }
 
 impl Card {
     /// The card, as many times as `group` says, with what NCCL takes at most.
     pub fn in_group(mut self, group: GpuGroup) -> Self {
         self.count = group.count;
-        self.device.card.overhead += group.on_first().most_bytes;
+        self.device.card.overhead += group.nccl_on(Rank::First).most_bytes;
         self.group = Some(group);
         self
     }
@@ -183,7 +193,7 @@ impl Card {
 
 /// `card` with what NCCL takes at least; `None` if it is one GPU, or that is known.
 pub fn with_least_nccl(card: &Card) -> Option<Card> {
-    let on_first = card.group?.on_first();
+    let on_first = card.group?.nccl_on(Rank::First);
     let more = on_first.most_bytes - on_first.least_bytes;
     (more > Bytes::ZERO).then(|| {
         let mut card = card.clone();
@@ -192,12 +202,16 @@ pub fn with_least_nccl(card: &Card) -> Option<Card> {
     })
 }
 
-/// The strategy that `text`, a value of `--strategy`, names.
+/// The strategy that `typed`, the value of `--strategy`, names; that of one GPU if nothing was typed.
 ///
 /// # Errors
 ///
 /// It names none, or one that burn does not have or this program does not simulate.
-pub fn strategy(text: &str) -> Result<Strategy, UserError> {
+pub fn strategy(typed: Option<&str>) -> Result<Strategy, UserError> {
+    typed.map_or(Ok(Strategy::Single), named)
+}
+
+fn named(text: &str) -> Result<Strategy, UserError> {
     let invalid = |error: &str| {
         UserError::new(format!("--strategy {text}: {error}"))
             .hint("--strategy is single, learner or ddp; `fit-check run --gpu 4x24GB -- torchrun …` follows any strategy of PyTorch")
@@ -245,15 +259,18 @@ mod tests {
         };
         let counts = [Rank::First, Rank::Other].map(|rank| group.communicators(rank));
         assert_eq!(counts, [4, 2]);
-        assert_eq!(group.on_first().most_bytes, Bytes(4 * 688_000_000));
+        assert_eq!(
+            group.nccl_on(Rank::First).most_bytes,
+            Bytes(4 * 688_000_000)
+        );
     }
 
     #[test]
     fn a_strategy_that_burn_does_not_have_is_refused_by_name() {
         for text in ["fsdp", "main", "sharded", "zero-3", "pipeline", "dpp"] {
-            let error = strategy(text).unwrap_err().to_string();
+            let error = strategy(Some(text)).unwrap_err().to_string();
             assert!(error.contains("\nhint: "), "{error}");
         }
-        assert_eq!(strategy("DDP").unwrap(), Strategy::Ddp(Rank::First));
+        assert_eq!(strategy(Some("DDP")).unwrap(), Strategy::Ddp(Rank::First));
     }
 }

@@ -71,19 +71,10 @@ pub fn training_device(device: Device, job: &Job) -> Device {
 /// The training step of `model` for `job` at any batch; the batch of `job` is ignored. From now on this process
 /// [listens](estimator::listen) to burn's tuner: the step then runs less often.
 pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
-    let with_batch = |batch: u64| Job {
+    job_at_any(model, job, move |batch| Job {
         batch: batch as usize,
-        accumulate: job.accumulate.min(SIMULATED_BATCHES),
         ..job.clone()
-    };
-    let train = move |batch, run: &mut Run| {
-        let job = with_batch(batch);
-        let device = training_device(run.device(), &job);
-        let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
-    };
-    estimator::listen();
-    TrainingJob::new(job.precision.float_type(), train)
-        .accepting(move |batch| model.check(&with_batch(batch)).is_ok())
+    })
 }
 
 /// The sequence lengths that a search for the longest looks at are multiples of so many tokens, as people train with. Chosen.
@@ -95,10 +86,9 @@ pub(crate) fn training_job_at_any_length<'a, M: Model + Sync>(
     model: &'a M,
     job: &'a Job,
 ) -> TrainingJob<'a> {
-    let with_length = |steps: u64| {
+    job_at_any(model, job, move |steps| {
         let tokens = (steps * LENGTH_STEP) as usize;
         Job {
-            accumulate: job.accumulate.min(SIMULATED_BATCHES),
             input: Input {
                 seq: Some(tokens),
                 src_seq: job.input.src_seq.map(|_| tokens),
@@ -106,15 +96,30 @@ pub(crate) fn training_job_at_any_length<'a, M: Model + Sync>(
             },
             ..job.clone()
         }
+    })
+}
+
+/// The training step of `model` for the job that `at` makes of `job` for any number.
+fn job_at_any<'a, M: Model + Sync>(
+    model: &'a M,
+    job: &Job,
+    at: impl Fn(u64) -> Job + Copy + Sync + 'a,
+) -> TrainingJob<'a> {
+    let at = move |number| {
+        let job = at(number);
+        Job {
+            accumulate: job.accumulate.min(SIMULATED_BATCHES),
+            ..job
+        }
     };
-    let train = move |steps, run: &mut Run| {
-        let job = with_length(steps);
+    let train = move |number, run: &mut Run| {
+        let job = at(number);
         let device = training_device(run.device(), &job);
         let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
     };
     estimator::listen();
     TrainingJob::new(job.precision.float_type(), train)
-        .accepting(move |steps| model.check(&with_length(steps)).is_ok())
+        .accepting(move |number| model.check(&at(number)).is_ok())
 }
 
 /// What `look` finds in a network that it builds on a simulated device, in fp32, and does not train.

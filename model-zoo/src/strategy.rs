@@ -52,9 +52,12 @@ impl Strategy {
 
     /// `module` as the loop trains it: a worker of DDP forks a clone, of which all parameters are there from the beginning.
     pub(crate) fn trained<M: Module>(self, module: M) -> M {
-        match (self, module.devices().first()) {
-            (Self::Ddp(_), Some(device)) => module.fork(device).map(&mut Created),
-            _ => module,
+        let Self::Ddp(_) = self else {
+            return module;
+        };
+        match module.devices().first() {
+            Some(device) => module.fork(device).map(&mut Created),
+            None => module,
         }
     }
 

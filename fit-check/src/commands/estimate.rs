@@ -11,7 +11,7 @@ use crate::cli::{self, Advise};
 use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::JobInfo;
-use crate::output::job_lines::recipe;
+use crate::output::job_lines::job_name;
 use crate::output::{self, EstimatePage, Rendered, terminal};
 use crate::plots::Plot;
 use crate::progress::Progress;
@@ -146,7 +146,8 @@ fn simulate<M: Model + Sync>(
     } else {
         Work::Estimate
     };
-    let _watch = size_limit::watch(&job_name(request), work);
+    let asked = JobInfo::new(request, Some(request.job.batch));
+    let _watch = size_limit::watch(&job_name(&asked), work);
     let SimulatedReport {
         mut report,
         simulated,
@@ -194,12 +195,6 @@ fn simulate<M: Model + Sync>(
         Some(error) => Err(error),
         None => Ok(answer),
     }
-}
-
-/// The job as errors name it.
-fn job_name<M: Model>(request: &ResolvedRequest<M>) -> String {
-    let asked = JobInfo::new(request, Some(request.job.batch));
-    format!("{} ({})", asked.model, recipe(&asked))
 }
 
 /// The exit status of an answer.

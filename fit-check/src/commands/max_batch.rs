@@ -11,8 +11,8 @@ use crate::cli::{self, Advise};
 use crate::commands::torch_batches::Asked;
 use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::job_info::{GpuName, JobInfo};
-use crate::output::job_lines::recipe;
+use crate::job_info::JobInfo;
+use crate::output::job_lines::job_name;
 use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::{CardBatch, MaxBatchReport};
@@ -108,8 +108,7 @@ fn simulate<M: Model + Sync>(
     let steps = 1 + request.cards.len() as u64 + u64::from(advises);
     let progress = Progress::new(output.quiet, steps);
     let asked = JobInfo::new(request, None);
-    let job = format!("{} ({})", asked.model, recipe(&asked));
-    let _watch = size_limit::watch(&job, Work::Search);
+    let _watch = size_limit::watch(&job_name(&asked), Work::Search);
     let found = largest_batches(request, &progress)?;
     let tokens = request.job.input.tokens();
     let cards = request.cards.iter().zip(&found);
@@ -182,7 +181,7 @@ fn largest_batches<M: Model + Sync>(
     let proposer = learn(&program, &request.cards)?;
     let cards = request.cards.iter();
     let found = cards.map(|card| {
-        progress.at(&format!("filling {}", GpuName::new(card).name));
+        progress.at(&format!("filling {}", card.name()));
         let found = largest_batch(&program, &proposer, &card.device);
         Ok(found.map_err(|error| card.error(error))?)
     });

@@ -7,7 +7,7 @@ use crate::cli;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::JobInfo;
 use crate::output;
-use crate::output::job_lines::recipe;
+use crate::output::job_lines::job_name;
 use crate::progress::Progress;
 use crate::report::{CardLength, MaxSeqReport};
 use crate::resolve::{Batch, Card, ResolvedRequest};
@@ -43,8 +43,7 @@ pub fn run(raw: &cli::MaxSeq) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     let progress = Progress::new(raw.output.quiet, 1 + request.cards.len() as u64);
     let asked = JobInfo::new(&request, Some(request.job.batch));
-    let job = format!("{} ({})", asked.model, recipe(&asked));
-    let _watch = size_limit::watch(&job, Work::Search);
+    let _watch = size_limit::watch(&job_name(&asked), Work::Search);
     let cards = longest(&request, &progress)?;
     progress.done();
     let fits = cards.iter().all(|card| card.max_seq > 0);

@@ -3,11 +3,11 @@
 use estimator::{Bytes, Tuning};
 use model_zoo::{BaseFormat, Precision, Rank};
 
-use super::terminal::{BAD, GOOD, TITLE, grouped, styled, wrapped_lines};
+use super::terminal::{BAD, FAINT, GOOD, TITLE, grouped, styled, wrapped, wrapped_lines};
 use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
 use crate::job_info::{Burn, GpuName, JobInfo};
-use crate::report::Verdict;
+use crate::report::{Peak, Verdict};
 use crate::several_gpus::Nccl;
 
 /// `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`: the framework, and all that decides the figures.
@@ -185,6 +185,37 @@ pub(super) fn needs(
     }
 }
 
+/// The job as errors name it: `resnet-50 (batch 32, 224x224 px, fp32, adam)`.
+pub(crate) fn job_name(asked: &JobInfo) -> String {
+    format!("{} ({})", asked.model, recipe(asked))
+}
+
+/// The page of a search: what was found on each card, and by which `method`.
+pub(super) fn search_page(
+    headline: &str,
+    found: impl Iterator<Item = String>,
+    asked: &JobInfo,
+    method: &str,
+) -> String {
+    let mut page = format!("{}\n\n", wrapped(headline, 0, 2));
+    for lines in found {
+        page += &lines;
+        page.push('\n');
+    }
+    let method = format!("{method}{}", in_which_runs(&asked.burn));
+    let notes = assumptions(asked) + &wrapped(&method, 2, 4);
+    page + &styled(FAINT, notes) + "\n"
+}
+
+/// What the largest job needs that was found for `gpu`.
+pub(super) fn found_needs(gpu: &GpuName, peak: &Peak) -> String {
+    let needs = format!("  needs {} of {}", peak.required_bytes, gpu.available());
+    match gpu.overhead_bytes {
+        Bytes::ZERO => needs,
+        _ => format!("{needs}; nvidia-smi shows up to {}", peak.device_bytes),
+    }
+}
+
 /// What NCCL takes on the GPUs of `gpu`, and how it is counted; nothing if it is one GPU.
 pub(super) fn nccl_lines(gpu: &GpuName) -> Option<String> {
     let group = gpu.group?;
@@ -201,7 +232,7 @@ pub(super) fn nccl_lines(gpu: &GpuName) -> Option<String> {
             "as others measured; --nccl SIZE counts another figure",
         ),
     };
-    let most = Bytes(most_bytes.0 * first);
+    let most = group.nccl_on(Rank::First).most_bytes;
     Some(format!(
         "NCCL: {first} communicators on GPU 0, {others} on each other, of {each}, {source}; {most} are counted"
     ))

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use estimator::{Bytes, Limit};
+use estimator::Limit;
 
 use super::advice;
 use super::estimate::with_job;
-use super::job_lines::{assumptions, headline, in_tokens, in_which_runs, nccl_lines};
-use super::terminal::{BAD, FAINT, GOOD, grouped, styled, wrapped, wrapped_lines};
+use super::job_lines::{found_needs, headline, in_tokens, nccl_lines, search_page};
+use super::terminal::{BAD, GOOD, grouped, styled, wrapped_lines};
 use super::{Report, Table};
 use crate::report::{CardBatch, MaxBatchReport};
 
@@ -29,20 +29,14 @@ fn batch_lines(card: &CardBatch) -> String {
             grouped(card.max_batch * group.count as u64)
         ),
     };
-    let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
-    match &card.at_max {
-        Some(peak) => {
-            let _ = write!(lines, "  needs {} of {available}", peak.required_bytes);
-            if gpu.overhead_bytes != Bytes::ZERO {
-                let _ = write!(lines, "; nvidia-smi shows up to {}", peak.device_bytes);
-            }
-            lines.push('\n');
-        }
+    let needs = match &card.at_max {
+        Some(peak) => found_needs(gpu, peak),
         None => {
             let needs = card.next.peak.required_bytes;
-            let _ = writeln!(lines, "  needs {needs} of {available}");
+            format!("  needs {needs} of {}", gpu.available())
         }
-    }
+    };
+    let _ = writeln!(lines, "{needs}");
     let _ = writeln!(lines, "  batch {}: {}", card.next.batch, card.next.refused);
     if let Some(nccl) = nccl_lines(gpu) {
         let _ = writeln!(lines, "  {nccl}");
@@ -52,17 +46,12 @@ fn batch_lines(card: &CardBatch) -> String {
 
 impl Report for MaxBatchReport {
     fn terminal(&self) -> String {
-        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
-        for card in &self.cards {
-            page += &batch_lines(card);
-            page.push('\n');
-        }
-        let method = format!(
-            "the batch and the next were run on a simulated card of this size{}",
-            in_which_runs(&self.asked.burn)
+        let mut page = search_page(
+            &self.headline(),
+            self.cards.iter().map(batch_lines),
+            &self.asked,
+            "the batch and the next were run on a simulated card of this size",
         );
-        let notes = assumptions(&self.asked) + &wrapped(&method, 2, 4);
-        let _ = writeln!(page, "{}", styled(FAINT, notes));
         page += &advice::end_of_page(self.advice.as_ref(), self.offers_advice);
         page
     }

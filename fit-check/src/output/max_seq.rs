@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use estimator::Bytes;
-
 use super::estimate::with_job;
-use super::job_lines::{assumptions, headline, in_which_runs, nccl_lines};
-use super::terminal::{BAD, FAINT, GOOD, grouped, styled, wrapped, wrapped_lines};
+use super::job_lines::{found_needs, headline, nccl_lines, search_page};
+use super::terminal::{BAD, GOOD, grouped, styled, wrapped_lines};
 use super::{Report, Table};
 use crate::report::{CardLength, MaxSeqReport};
 use crate::step::LENGTH_STEP;
@@ -19,13 +17,8 @@ fn length_lines(card: &CardLength) -> String {
         tokens => styled(GOOD, format!("{} tokens", grouped(tokens))),
     };
     let mut lines = format!("{answer} on {}\n", gpu.name);
-    let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
     if let Some(peak) = &card.at_max {
-        let _ = write!(lines, "  needs {} of {available}", peak.required_bytes);
-        if gpu.overhead_bytes != Bytes::ZERO {
-            let _ = write!(lines, "; nvidia-smi shows up to {}", peak.device_bytes);
-        }
-        lines.push('\n');
+        let _ = writeln!(lines, "{}", found_needs(gpu, peak));
     }
     let _ = match &card.next {
         Some(next) => writeln!(lines, "  {} tokens: {}", grouped(next.seq), next.refused),
@@ -39,18 +32,11 @@ fn length_lines(card: &CardLength) -> String {
 
 impl Report for MaxSeqReport {
     fn terminal(&self) -> String {
-        let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
-        for card in &self.cards {
-            page += &length_lines(card);
-            page.push('\n');
-        }
         let method = format!(
-            "multiples of {LENGTH_STEP} tokens were tried; the length and the next were run on a simulated card of this size{}",
-            in_which_runs(&self.asked.burn)
+            "multiples of {LENGTH_STEP} tokens were tried; the length and the next were run on a simulated card of this size"
         );
-        let notes = assumptions(&self.asked) + &wrapped(&method, 2, 4);
-        let _ = writeln!(page, "{}", styled(FAINT, notes));
-        page
+        let found = self.cards.iter().map(length_lines);
+        search_page(&self.headline(), found, &self.asked, &method)
     }
 
     fn headline(&self) -> String {

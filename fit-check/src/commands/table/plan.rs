@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Parser;
 use estimator::{CellResult, Gpu, Runtime, Tuning};
-use model_zoo::{InputSize, Job, Model, Precision, Request, Strategy};
+use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
@@ -53,8 +53,7 @@ impl Plan {
         let preset = raw.preset.as_ref();
         let preset = preset.map(|name| values::choice("--preset", name, Preset::VARIANTS));
         let preset = preset.transpose()?;
-        let strategy = raw.options.strategy.as_deref();
-        let strategy = strategy.map_or(Ok(Strategy::Single), several_gpus::strategy)?;
+        let strategy = several_gpus::strategy(raw.options.strategy.as_deref())?;
         let nccl = raw.options.nccl.as_deref();
         Ok(Self {
             preset,
