@@ -47,14 +47,27 @@ mod tests {
     fn a_generation_has_the_same_kernels_whatever_its_memory() {
         // Compute capabilities 8.6, 7.5, 8.6, 7.5: estimator/data/gpus.csv.
         let names = ["rtx-3090", "rtx-2080", "rtx-3060", "rtx-2080-ti"];
-        let kinds = super::group_by_kernels(names, |name| {
-            let gpu = Gpu::find(name).expect("in the catalogue");
-            gpu.spec(Runtime::Cuda)
-        });
         assert_eq!(
-            kinds,
+            by_kernels(names),
             [["rtx-3090", "rtx-3060"], ["rtx-2080", "rtx-2080-ti"]]
         );
+    }
+
+    /// `cubecl-cuda` 0.11.3, `src/runtime.rs`, registers features from compute capabilities 6.0, 7.0 and 7.5 on: a P100 has 6.0,
+    /// a GTX 1080 6.1, a GTX 980 5.2.
+    #[test]
+    fn generations_with_the_same_features_have_the_same_kernels() {
+        assert_eq!(
+            by_kernels(["p100", "gtx-1080", "gtx-980"]),
+            [vec!["p100", "gtx-1080"], vec!["gtx-980"]]
+        );
+    }
+
+    fn by_kernels<const N: usize>(names: [&'static str; N]) -> Vec<Vec<&'static str>> {
+        super::group_by_kernels(names, |name| {
+            let gpu = Gpu::find(name).expect("in the catalogue");
+            gpu.spec(Runtime::Cuda)
+        })
     }
 
     #[test]

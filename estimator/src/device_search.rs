@@ -189,10 +189,10 @@ mod tests {
     use crate::Runtime;
     use crate::record::Recording;
     use crate::run_kind::RunKind;
-    use crate::simulated::{Simulated, TrialSizes};
+    use crate::simulated::Simulated;
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
-    /// tries a buffer that is too large for all of them.
+    /// tries the largest buffer that each allows, and one more byte.
     struct Failing {
         error: Error,
         runs: AtomicUsize,
@@ -208,13 +208,10 @@ mod tests {
             if limit == Bytes::gib(4) {
                 return Err(self.error.clone());
             }
-            Ok(Simulated {
-                trials: TrialSizes {
-                    limit,
-                    largest: Bytes::gib(100),
-                },
-                ..Simulated::of(spec, Recording::default())
-            })
+            let mut run = Simulated::of(spec, Recording::default());
+            run.trials.add(limit, limit);
+            run.trials.add(limit + Bytes(1), limit);
+            Ok(run)
         }
     }
 

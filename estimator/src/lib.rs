@@ -103,10 +103,11 @@ pub use races::{may_fit, may_run_out};
 pub use replay::{ReplayOutcome, replay};
 pub use run::Run;
 pub use run_kind::RunKind;
-pub use simulated::{Continued, FirstRun, Parameters, Simulated, TrialSizes};
+pub use simulated::{Continued, FirstRun, Parameters, Simulated};
 pub use simulated_card::{
     Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
-    SizeError, StopReason, Tuning, choices_made, listen, record, tuner_requests, upstream,
+    SizeError, StopReason, TrialSizes, Tuning, choices_made, listen, record, tuner_requests,
+    upstream,
 };
 pub use step_runs::StepRuns;
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};

@@ -12,7 +12,7 @@ use crate::card::{CardState, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_gradients, visit_tensors};
 use crate::record::{Layer, Mark, Role};
-use crate::simulated::{Continued, Parameters, Simulated, TrialSizes};
+use crate::simulated::{Continued, Parameters, Simulated};
 use crate::tensor::buffer_of;
 use crate::{Bytes, Error, Phase};
 
@@ -236,10 +236,7 @@ fn take_run(card: &SimulatedCard, parameters: Parameters, failed: Option<Progres
         parameters,
         reserved: Bytes(state.budget.peak()),
         choices: state.choices(),
-        trials: TrialSizes {
-            limit: state.spec.largest_trial(),
-            largest: state.largest_trial(),
-        },
+        trials: state.trial_sizes(),
         ..Simulated::of(state.spec.clone(), recording)
     };
     match failed {

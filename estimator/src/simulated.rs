@@ -8,7 +8,7 @@ use crate::analysis::Timeline;
 use crate::card::DeviceSpec;
 use crate::record::Recording;
 use crate::replay::record_replay;
-use crate::{Bytes, Choice, Tuning};
+use crate::{Bytes, Choice, TrialSizes, Tuning};
 
 /// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,23 +122,6 @@ impl Simulated {
     }
 }
 
-/// The sizes of the buffers with which burn's tuner tried kernels: on a card that cannot hold them it chooses among the
-/// others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrialSizes {
-    /// The largest buffer that a kernel could have.
-    pub limit: Bytes,
-    /// The largest buffer that the tuner requested.
-    pub largest: Bytes,
-}
-
-impl TrialSizes {
-    /// Whether the tuner chooses the same on a card on which a kernel may have a buffer of `limit` bytes.
-    pub fn hold_for(&self, limit: Bytes) -> bool {
-        self.limit == limit || self.largest <= self.limit.min(limit)
-    }
-}
-
 /// The first run of a step, in which burn tunes the kernels, on a card with room for every candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -166,10 +149,9 @@ mod tests {
 
     /// A run on a device like `spec`, where a kernel may have a buffer of `limit` and the tuner tried one of `largest`.
     fn run_on(spec: DeviceSpec, limit: Bytes, largest: Bytes) -> Simulated {
-        Simulated {
-            trials: TrialSizes { limit, largest },
-            ..Simulated::of(spec, Recording::default())
-        }
+        let mut run = Simulated::of(spec, Recording::default());
+        run.trials.add(largest, limit);
+        run
     }
 
     /// CUDA allocates no more than a quarter of a card at once, so a card of 6 GiB has no room to try a buffer of 2 GiB.

@@ -26,15 +26,17 @@ pub struct StepRuns<'a, P> {
     device: DeviceSpec,
     /// The run whose figures an answer shows.
     shown: Simulated,
-    recordings: OnceLock<Vec<Lagged>>,
-    /// The least memory with which the shown run completes.
-    required_for_shown: OnceLock<Bytes>,
-    others: Arc<Others>,
+    learned: Arc<Learned>,
 }
 
-/// The runs besides the shown one, made when they are needed: the same for devices on which the shown run makes the same calls.
+/// What is learned about a step when it is needed: the same for devices on which the shown run makes the same calls.
 #[derive(Default)]
-struct Others {
+struct Learned {
+    /// The recordings of the shown run, with each lag that is required.
+    recordings: OnceLock<Vec<Lagged>>,
+    /// The least memory with which the shown run completes, with each lag.
+    required_for_shown: OnceLock<Bytes>,
+    /// The run in which burn overwrites no operand; `None` if it is not required, or tells nothing.
     not_overwriting: OnceLock<Result<Option<Lagged>, Error>>,
     /// The first run of a process, on a card with unlimited memory.
     first: OnceLock<Result<Arc<Simulated>, Error>>,
@@ -72,25 +74,23 @@ impl<'a, P: Program> StepRuns<'a, P> {
         }
         let mut run = program.simulate_unlimited(batch, &shown.on(device))?;
         // The run stands for one on the device.
-        run.trials.limit = device.largest_trial();
+        run.trials.stand_for(device.largest_trial());
         Ok(Self::with(program, batch, device, run))
     }
 
     /// The runs of `program` with `batch` samples on a device like `device`; `shown` is the one with unlimited memory whose figures
     /// an answer shows.
     pub(crate) fn with(program: &'a P, batch: u64, device: &DeviceSpec, shown: Simulated) -> Self {
-        let others = Others::default();
+        let learned = Learned::default();
         if let Some(first) = &shown.first_run {
-            others.first.get_or_init(|| Ok(first.clone()));
+            learned.first.get_or_init(|| Ok(first.clone()));
         }
         Self {
             program,
             batch,
             device: device.clone(),
             shown,
-            recordings: OnceLock::new(),
-            required_for_shown: OnceLock::new(),
-            others: Arc::new(others),
+            learned: Arc::new(learned),
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
     pub(crate) fn share_with(&mut self, other: &Self) -> bool {
         let same = self.shown.recording.makes_calls_of(&other.shown.recording);
         if same {
-            self.others = other.others.clone();
+            self.learned = other.learned.clone();
         }
         same
     }
@@ -175,7 +175,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
             // That of a run that completed.
             Ok(required.min(self.shown.spec.available().unwrap_or(required)))
         };
-        self.others.required.get_or_init(required).clone()
+        self.learned.required.get_or_init(required).clone()
     }
 
     /// Whether the step fits on `device`, for which these runs [hold](Self::hold_for).
@@ -293,7 +293,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
 
     /// The first run of a process on a card with unlimited memory, if it was made.
     fn known_first(&self) -> Option<Arc<Simulated>> {
-        let known = self.others.first.get()?;
+        let known = self.learned.first.get()?;
         known.as_ref().ok().cloned()
     }
 
@@ -321,7 +321,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
 
     /// The recordings of the shown run, with each lag that is required.
     fn recordings(&self) -> &[Lagged] {
-        self.recordings.get_or_init(|| {
+        self.learned.recordings.get_or_init(|| {
             let run = Required::runs(self.program.only())[0];
             let lags = [QueueLag::None].iter().chain(run.lags());
             let lagged = lags.map(|lag| Lagged {
@@ -339,7 +339,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
         if !self.requires(run) {
             return Ok(None);
         }
-        let known = self.others.not_overwriting.get_or_init(|| {
+        let known = self.learned.not_overwriting.get_or_init(|| {
             let device = run.on(&self.device);
             let simulated = self.program.simulate_unlimited(self.batch, &device);
             let simulated = run.if_it_tells(simulated)?;
@@ -350,7 +350,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
 
     /// The first run of a process on a card with unlimited memory.
     fn first_without_limit(&self) -> Result<Arc<Simulated>, Error> {
-        let first = self.others.first.get_or_init(|| {
+        let first = self.learned.first.get_or_init(|| {
             let device = Required::First.on(&self.device);
             let run = self.program.simulate_unlimited(self.batch, &device);
             run.map(Arc::new)
@@ -361,7 +361,7 @@ impl<'a, P: Program> StepRuns<'a, P> {
     /// The least memory with which the shown run completes, with each lag.
     fn required_for_shown(&self) -> Bytes {
         let least = || self.least_memory(Bytes::ZERO, None, None);
-        *self.required_for_shown.get_or_init(least)
+        *self.learned.required_for_shown.get_or_init(least)
     }
 
     /// The least memory, more than `short`, with which the shown run and these complete.

@@ -10,8 +10,8 @@ use simulated_card::{KernelPreference, listens};
 use crate::Tuning;
 use crate::card::{CardState, DeviceSpec, KernelGroup, SimulatedCard, Trials, TunerCalls};
 use crate::run::{Run, run};
-use crate::simulated::{Simulated, TrialSizes};
-use crate::{Bytes, Error};
+use crate::simulated::Simulated;
+use crate::{Bytes, Error, TrialSizes};
 
 /// The cards of one training job with any number of samples, all with the same float type: one for each runtime if burn fuses,
 /// else one for each [`KernelGroup`].
@@ -62,10 +62,7 @@ impl Tuned {
         if place.is_none() {
             known.push(Self {
                 name: *names,
-                trials: TrialSizes {
-                    limit,
-                    largest: Bytes::ZERO,
-                },
+                trials: TrialSizes::default(),
                 first_run: None,
             });
             *names += 1;
@@ -225,13 +222,7 @@ impl TunedDevice {
             };
             self.card.restart(spec.clone(), tuned.name, tuner_calls);
             let mut simulated = run(&self.card, self.device.clone(), program, trials)?;
-            if self.card.shared().tuned() {
-                // What the tuner knew before holds for this limit too.
-                tuned.trials = TrialSizes {
-                    limit,
-                    largest: tuned.trials.largest.max(simulated.trials.largest),
-                };
-            }
+            tuned.trials = tuned.trials.with(simulated.trials);
             choices.append(&mut simulated.choices);
             if purpose.is_served_by(self.card.shared()) {
                 return Ok(Simulated {

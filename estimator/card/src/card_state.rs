@@ -1,12 +1,13 @@
 //! The state that a card and its server share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::Bytes;
 use crate::device_spec::DeviceSpec;
 use crate::recorder::Recorder;
 use crate::storage::MemoryBudget;
+use crate::trial_sizes::TrialSizes;
 use crate::tuning::{Choice, Trial, TunerCalls};
 
 /// The state that a card and its server share.
@@ -22,8 +23,7 @@ pub struct CardState {
     recorder: Mutex<Recorder>,
     pub(crate) tuned: AtomicBool,
     windows: AtomicUsize,
-    /// The bytes of the largest buffer that burn's tuner requested to try a kernel.
-    largest_trial: AtomicU64,
+    trial_sizes: Mutex<TrialSizes>,
     /// Whether the next synchronization is the end of a phase.
     phase_ends: AtomicBool,
     /// Trials that the tuner has not decided about yet, those of outer windows first.
@@ -58,7 +58,7 @@ impl CardState {
             recorder: Mutex::default(),
             tuned: AtomicBool::new(false),
             windows: AtomicUsize::new(0),
-            largest_trial: AtomicU64::new(0),
+            trial_sizes: Mutex::default(),
             phase_ends: AtomicBool::new(false),
             trials: Mutex::default(),
             choices: Mutex::default(),
@@ -74,14 +74,14 @@ impl CardState {
         self.tuned.load(Ordering::Relaxed)
     }
 
-    /// The largest buffer that burn's tuner requested to try a kernel.
-    pub fn largest_trial(&self) -> Bytes {
-        Bytes(self.largest_trial.load(Ordering::Relaxed))
+    /// The sizes of the buffers that burn's tuner requested to try kernels.
+    pub fn trial_sizes(&self) -> TrialSizes {
+        *locked(&self.trial_sizes)
     }
 
     /// burn's tuner requests a buffer of `size` bytes to try a kernel.
     pub(crate) fn tries(&self, size: u64) {
-        self.largest_trial.fetch_max(size, Ordering::Relaxed);
+        locked(&self.trial_sizes).add(Bytes(size), self.spec.largest_trial());
     }
 
     /// Sets the number of windows that the profiler has open.

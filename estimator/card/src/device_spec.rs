@@ -1,5 +1,6 @@
 //! A card, the runtime that drives it, and how its simulation behaves.
 
+use cubecl_ir::{DeviceIdentity, DeviceProperties};
 use cubecl_server::server::IoError;
 use serde::{Deserialize, Serialize};
 
@@ -59,16 +60,23 @@ impl Default for Simulation {
 
 /// A group of devices on which burn offers the same kernels: a step makes the same calls on all of them, as
 /// far as the memory of each allows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KernelGroup(DeviceSpec);
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelGroup {
+    runtime: Runtime,
+    fused: bool,
+    /// What the runtime registers for a card, whatever its memory; `None` for cards of any generation.
+    offered: Option<DeviceProperties>,
+}
 
 impl KernelGroup {
     /// The groups of this runtime for cards of any generation. What burn can fuse in a program is the same on all of them: of
     /// the properties of a card, its fusers only ask for `max_bindings` (`burn-cubecl-fusion` 0.22.1, `src/optim`).
-    pub fn of_any_generation(mut self) -> Self {
-        self.0.card.name.clear();
-        self.0.card.compute_capability = 0;
-        self
+    pub fn of_any_generation(self) -> Self {
+        let has_generations = !self.runtime.rules().binds_whole_buffers();
+        Self {
+            offered: self.offered.filter(|_| !has_generations),
+            ..self
+        }
     }
 }
 
@@ -149,27 +157,22 @@ impl DeviceSpec {
         self
     }
 
-    /// The group of devices on which burn offers the same kernels as on this one. The number of
-    /// multiprocessors does not matter: it only decides how a kernel's work is divided among them.
+    /// The group of devices on which burn offers the same kernels as on this one: the runtime registers the same for their
+    /// cards. The number of multiprocessors does not matter: it only decides how a kernel's work is divided among them.
     pub fn kernel_group(&self) -> KernelGroup {
-        let mut group = self.without_limit();
-        group.card.multiprocessors = 0;
-        if self.runtime.rules().binds_whole_buffers() {
-            // Such a runtime knows nothing of a card's generation and its matrix units.
-            group.card.name.clear();
-            group.card.compute_capability = 0;
-        } else {
-            group.card.name = match runtime::has_matrix_units(&self.card) {
-                true => "matrix units".into(),
-                false => "no matrix units".into(),
-            };
-            group.card.largest_binding = CardSpec::LARGEST_BINDING;
-        }
-        group.simulation = Simulation {
-            fused: self.simulation.fused,
-            ..Simulation::default()
+        let card = CardSpec {
+            multiprocessors: 0,
+            ..self.without_limit().card
         };
-        KernelGroup(group)
+        let offered = DeviceProperties {
+            identity: DeviceIdentity::default(),
+            ..self.runtime.rules().properties(&card)
+        };
+        KernelGroup {
+            runtime: self.runtime,
+            fused: self.simulation.fused,
+            offered: Some(offered),
+        }
     }
 
     /// Memory that the pools may reserve on the card; `None` if unlimited.

@@ -18,7 +18,7 @@ use cubecl_zspace::{Shape, Strides};
 use serde::{Deserialize, Serialize};
 
 use self::cuda::Cuda;
-pub(crate) use self::cuda::{has_matrix_units, shared_memory};
+pub(crate) use self::cuda::shared_memory;
 use self::wgpu::Wgpu;
 use crate::Bytes;
 use crate::card_spec::CardSpec;

@@ -83,10 +83,8 @@ impl RuntimeRules for Cuda {
         captures: DeviceCaptures,
     ) -> Box<dyn CardMemory> {
         let properties = self.memory_properties(card);
-        // `grid_constants` of `src/runtime.rs`, from compute capability 7.0 on.
-        let grid_constants = card.compute_capability >= 70;
         Box::new(CudaMemory::new(
-            grid_constants,
+            passes_arguments_by_constant(card.compute_capability),
             budget,
             service,
             properties,
@@ -129,8 +127,13 @@ impl RuntimeRules for Cuda {
     }
 }
 
+/// Whether kernels get shapes and strides as constants of the grid: `grid_constants` of `src/runtime.rs`.
+fn passes_arguments_by_constant(compute_capability: u32) -> bool {
+    compute_capability >= 70
+}
+
 /// Whether a CUDA card has tensor cores; some cards of the same compute capability have none.
-pub(crate) fn has_matrix_units(card: &CardSpec) -> bool {
+fn has_matrix_units(card: &CardSpec) -> bool {
     CudaArchitecture::has_tensor_cores(card.compute_capability, &card.name)
 }
 
@@ -325,6 +328,15 @@ mod tests {
             .map(|(_, properties)| relied_on(&properties))
             .collect();
         assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    }
+
+    /// `DeviceSpec::kernel_group` compares properties alone.
+    #[test]
+    fn generations_that_pass_arguments_otherwise_offer_other_features() {
+        for (compute_capability, properties) in generations() {
+            let by_constant = passes_arguments_by_constant(compute_capability);
+            assert_eq!(properties.features.plane.contains(Plane::Sync), by_constant);
+        }
     }
 
     /// `restrict_common` of `cubecl-llvm` 0.11.3 removes them on every card.
