@@ -263,6 +263,9 @@ pub struct Table {
     /// 48 and 80 GB, the card sold with it that has the least usable memory]
     #[arg(long, value_name = "CARDS")]
     pub gpus: Option<String>,
+    /// Draw the largest batches over the sizes of --seq 512,1024 or --image 224,384: a line for each card
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,

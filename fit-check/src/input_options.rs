@@ -133,6 +133,12 @@ impl TypedSizes {
         all.into_iter().any(Option::is_some)
     }
 
+    /// Whether there are several lengths of a sequence, or sizes of an image.
+    pub fn are_swept(&self) -> bool {
+        let mut lists = self.seq.iter().chain(&self.image);
+        lists.any(|list| list.contains(','))
+    }
+
     /// The sizes, once for each value of lists such as `--seq 512,1024`.
     pub fn each(&self) -> Vec<Self> {
         let fields: [fn(&mut Self) -> &mut Option<String>; 5] = [

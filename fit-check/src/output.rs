@@ -14,6 +14,7 @@ mod max_batch;
 mod max_seq;
 mod models;
 pub(crate) mod run;
+pub(crate) mod sweep;
 mod table;
 pub mod terminal;
 pub(crate) mod torch;

@@ -1,8 +1,10 @@
-//! Plots of a training step: a page for a browser, its chart alone, a timeline for Perfetto.
+//! Plots of a training step: a page for a browser, its chart alone, a timeline for Perfetto; and of a table, the curve of its
+//! batches.
 //!
-//! They show events in their order. How long each event took is not known, so no plot shows a time.
+//! Those of a step show events in their order. How long each event took is not known, so no plot shows a time.
 
 pub mod chart;
+pub mod curve;
 mod html;
 mod trace;
 

@@ -131,6 +131,29 @@ fn the_chart_of_the_documentation_is_up_to_date() {
     );
 }
 
+/// A card with room for no sample has no line, and another has a point for each length.
+#[test]
+fn a_table_over_lengths_is_drawn_with_a_line_for_each_card() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("curve.svg");
+    let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+        .args(["table", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-llama")])
+        .args(["--seq", "8,16,32", "--gpus", "24GB,gtx-1060-3gb", "--svg"])
+        .arg(&file)
+        .args(["--memory", "1MiB", "--format", "html", "--quiet"])
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let svg = std::fs::read_to_string(file).unwrap();
+    well_formed(&svg);
+    let page = String::from_utf8(output.stdout).unwrap();
+    // Of the page, one for a wide screen and one for a narrow one.
+    for (drawn, copies) in [(&svg, 1), (&page, 2)] {
+        assert_eq!(drawn.matches("<polyline").count(), 2 * copies);
+        assert_eq!(drawn.matches("<circle").count(), 2 * 3 * copies);
+    }
+}
+
 /// Checks that `text` is well-formed XML without comments and sections.
 fn well_formed(text: &str) {
     let mut open: Vec<&str> = Vec::new();

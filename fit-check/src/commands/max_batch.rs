@@ -13,6 +13,7 @@ use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::JobInfo;
 use crate::output::job_lines::job_name;
+use crate::output::sweep::CurveFile;
 use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::{CardBatch, MaxBatchReport};
@@ -39,7 +40,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
                 .hint("`fit-check table` takes several lengths, with commas between them")
                 .into());
         }
-        return asked.run(&cards, &raw.output);
+        return asked.run(&cards, &raw.output, &CurveFile::default());
     }
     if torch_zoo::is_asked(&raw.job.framework, Some(&raw.job.torch))? {
         return torch_zoo::max_batch(raw);

@@ -21,7 +21,7 @@ use crate::commands::torch_zoo;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
-use crate::output;
+use crate::output::{self, sweep::CurveFile};
 use crate::progress::Progress;
 use crate::step::training_job;
 use crate::table::{BatchCell, Column, TableReport};
@@ -32,18 +32,19 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     if !raw.command.is_empty() {
         let cards = plan::torch_cards(raw)?;
         let asked = Asked::new(&raw.command, &raw.options.sizes, &raw.program, Advise::Auto)?;
-        return asked.run(&cards, &raw.output);
+        return asked.run(&cards, &raw.output, &CurveFile::new(raw)?);
     }
     if torch_zoo::is_asked(&raw.framework, Some(&raw.torch))? {
         return torch_zoo::table(raw, &plan::torch_cards(raw)?);
     }
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;
+    let curve = CurveFile::new(raw)?;
     interrupt::watch(Duration::ZERO)?;
     let filling = Arc::new(Filling::new(plan, raw.output.quiet));
-    let (so_far, output) = (filling.clone(), raw.output.clone());
+    let (so_far, output, drawn) = (filling.clone(), raw.output.clone(), curve.clone());
     interrupt::at_end(move || {
-        let shown = show(&so_far.report(), &output);
+        let shown = show(&so_far.report(), &output, &drawn);
         Some(shown.unwrap_or_else(|error| {
             anstream::eprintln!("{}", UserError::from(error));
             UNKNOWN
@@ -51,12 +52,14 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     });
     filling.run_apart();
     interrupt::disarm();
-    show(&filling.report(), &raw.output)
+    show(&filling.report(), &raw.output, &curve)
 }
 
-/// Shows the table; returns the exit status.
-fn show(report: &TableReport, output: &cli::Output) -> anyhow::Result<u8> {
+/// Shows the table and draws its curves; returns the exit status.
+fn show(report: &TableReport, output: &cli::Output, curve: &CurveFile) -> anyhow::Result<u8> {
     output::write(report, output)?;
+    // If they cannot be drawn, the answer is there.
+    curve.save(&report.sweeps())?;
     if !report.complete {
         anstream::eprintln!("interrupted: the table is not complete");
     }

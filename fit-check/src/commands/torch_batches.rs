@@ -8,7 +8,7 @@ use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::input_options::TypedSizes;
 use crate::interrupt;
 use crate::job_info::{GpuName, SCHEMA};
-use crate::output;
+use crate::output::{self, sweep::CurveFile};
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::batches::{
@@ -61,12 +61,18 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Finds the largest batch on each of `cards`, with each length of a sequence, and writes the answer.
+    /// Finds the largest batch on each of `cards`, with each length of a sequence, and writes the answer, and the `curve` of
+    /// several lengths.
     ///
     /// # Errors
     ///
     /// There is no answer.
-    pub fn run(&self, cards: &[Card], output: &cli::Output) -> anyhow::Result<u8> {
+    pub fn run(
+        &self,
+        cards: &[Card],
+        output: &cli::Output,
+        curve: &CurveFile,
+    ) -> anyhow::Result<u8> {
         if cards.is_empty() {
             return Err(UserError::no_card("a largest batch needs a card").into());
         }
@@ -96,7 +102,11 @@ impl<'a> Asked<'a> {
         progress.done();
         interrupt::disarm();
         match several {
-            true => output::write(&self.table(cards, &reports), output)?,
+            true => {
+                let table = self.table(cards, &reports);
+                output::write(&table, output)?;
+                curve.save(&table.sweeps())?;
+            }
             false => output::write(&reports[0], output)?,
         }
         let mut batches = reports.iter().flat_map(|report| &report.cards);
@@ -134,6 +144,7 @@ impl<'a> Asked<'a> {
                 model: report.program.clone(),
                 recipe: seq.to_string(),
                 precision: String::new(),
+                seq: Some(*seq),
                 batches: batches.collect(),
             }
         });

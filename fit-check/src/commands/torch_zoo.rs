@@ -300,6 +300,11 @@ pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
 /// The answer of `table`.
 pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
     output::check_file(&raw.output)?;
+    if raw.svg.is_some() {
+        return Err(UserError::new("--svg draws lengths of a sequence, and networks in PyTorch were recorded with one each")
+            .hint("it draws networks in burn (--seq 512,1024), and programs: table --seq 512,1024 --svg FILE -- python train.py {batch} {seq}")
+            .into());
+    }
     if raw.preset.is_some() {
         return Err(
             UserError::new("--preset is not followed with --framework pytorch")
@@ -344,14 +349,7 @@ fn add_kept(
     let find = |card: Option<&Card>| Network::find(model, precision, &raw.options, torch, card);
     let job = find(cards.first())?.job(None);
     let found = largest_batches(find, cards, Advise::Never)?;
-    table.torch = found.torch;
-    table.recorded_on = found.recorded_on;
-    table.rows.push(TorchTableRow {
-        model: job.model.clone(),
-        recipe: job.short_recipe(),
-        precision: job.number_format().into(),
-        batches: found.cards.iter().map(|card| card.max_batch).collect(),
-    });
+    add(table, &job, found);
     Ok(())
 }
 
@@ -368,13 +366,19 @@ fn add_path(
     let progress = Progress::new(raw.output.quiet, 2 + 2 * cards.len() as u64);
     let found = asked.largest_batches(cards, Advise::Never, &progress)?;
     progress.done();
-    let job = asked.job();
-    table.torch = found.torch;
+    add(table, asked.job(), found);
+    Ok(())
+}
+
+/// Adds the row of `job`, whose largest batches are `found`.
+fn add(table: &mut TorchTableReport, job: &TorchJob, found: TorchBatchReport) {
     table.rows.push(TorchTableRow {
         model: job.model.clone(),
         recipe: job.short_recipe(),
         precision: job.number_format().into(),
+        seq: None,
         batches: found.cards.iter().map(|card| card.max_batch).collect(),
     });
-    Ok(())
+    table.torch = found.torch;
+    table.recorded_on = found.recorded_on.or(table.recorded_on.take());
 }

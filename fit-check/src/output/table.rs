@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 use estimator::{Error, Method};
 use indexmap::IndexMap;
-use maud::html;
+use maud::{Markup, html};
 
 use super::html::document;
 use super::job_lines::{burn, in_which_runs, nccl_lines, number_format, sample, strategy};
+use super::sweep::charts;
 use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
 use crate::job_info::Burn;
+use crate::plots::curve;
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
 use crate::user_error::first_line;
@@ -274,6 +276,7 @@ impl Report for TableReport {
                     }
                 }
             }
+            (charts(&self.sweeps()))
             @if !empty.is_empty() {
                 h2 { (EMPTY_CELLS) }
                 ul {
@@ -286,17 +289,15 @@ impl Report for TableReport {
                 p class="faint" { (line) }
             }
         };
-        Some(document("Largest batches", STYLE, &body))
+        Some(page(&body))
     }
 }
 
-/// The style: readable on a phone and in the dark, self-contained.
-pub(super) const STYLE: &str = "\
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #8884; text-align: left; white-space: nowrap; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
-.faint { opacity: .7; margin: .2rem 0; }
-";
+/// The style of a table's page: readable on a phone and in the dark, self-contained.
+const STYLE: &str = include_str!("table.css");
+
+/// The page of a table, with the style of its curves.
+pub(super) fn page(body: &Markup) -> String {
+    let style = [curve::style().as_str(), STYLE].concat();
+    document("Largest batches", &style, body)
+}

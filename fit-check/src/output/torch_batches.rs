@@ -5,9 +5,9 @@ use std::fmt::Write;
 use estimator::Bytes;
 use maud::html;
 
-use super::html::document;
 use super::job_lines::in_tokens;
-use super::table::STYLE;
+use super::sweep::charts;
+use super::table::page;
 use super::terminal::{BAD, GOOD, columns, styled, wrapped, wrapped_lines};
 use super::torch::{headline, notes, recorded, stack, with_job};
 use super::{Cell, Column, Report, Table, column};
@@ -205,8 +205,9 @@ impl Report for TorchTableReport {
                     }
                 }
             }
+            (charts(&self.sweeps()))
             @for line in self.notes() { p class="faint" { (line) } }
         };
-        Some(document("Largest batches", STYLE, &body))
+        Some(page(&body))
     }
 }

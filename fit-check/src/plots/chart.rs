@@ -31,8 +31,8 @@ pub const AXIS: &str = "operations in the order in which they happen, not time";
 /// The size of a chart, in pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Canvas {
-    width: usize,
-    height: usize,
+    pub(super) width: usize,
+    pub(super) height: usize,
 }
 
 /// The size for a screen or a page of paper.
@@ -51,7 +51,8 @@ pub const NARROW: Canvas = Canvas {
 const LETTER: f64 = 6.6;
 /// The average width of a bold letter.
 const BOLD: f64 = 7.7;
-const LINE: f64 = 17.0;
+/// The height of a line of text.
+pub(super) const LINE: f64 = 17.0;
 /// The smallest width that can be told apart.
 const COLUMN: f64 = 2.0;
 
@@ -103,7 +104,7 @@ struct Chart<'a> {
     middle: f64,
     top: f64,
     bottom: f64,
-    legend: Vec<(Category, f64, f64)>,
+    legend: Vec<(Category, (f64, f64))>,
 }
 
 impl<'a> Chart<'a> {
@@ -128,12 +129,18 @@ impl<'a> Chart<'a> {
             let of_step = &plot.history.points;
             of_step.iter().any(|sample| sample.in_use[*category].0 > 0)
         };
-        let legend = legend(STACK.iter().copied().filter(there), left, right);
-        let mut rows = legend.last().map_or(0.0, |(_, _, y)| *y + LINE);
+        let shown: Vec<_> = STACK.iter().copied().filter(there).collect();
+        let names = shown.iter().map(|category| category.to_string().len());
+        let legend: Vec<_> = shown
+            .iter()
+            .copied()
+            .zip(in_rows(names, left, right))
+            .collect();
+        let mut rows = legend.last().map_or(0.0, |(_, (_, y))| *y + LINE);
         if card.is_some() {
             rows += LINE;
         }
-        let peak = peak_lines(plot, right - left);
+        let peak = in_lines(plot.peak_words.iter().map(String::as_str), right - left);
         Self {
             samples: columns(plot, &step, (right - left) / COLUMN),
             plot,
@@ -297,13 +304,13 @@ impl<'a> Chart<'a> {
     fn legend(&self) -> Markup {
         let top = self.bottom + 2.5 * LINE;
         html! {
-            @for (category, x, y) in &self.legend {
+            @for (category, (x, y)) in &self.legend {
                 rect class=(category) x=(tenth(*x)) y=(tenth(top + y)) width="11" height="11"
                     rx="2" {}
                 text x=(tenth(x + 16.0)) y=(tenth(top + y + 10.0)) { (category) }
             }
             @if let Some((name, _)) = &self.card {
-                @let y = top + self.legend.last().map_or(0.0, |(_, _, y)| y + LINE) + 6.0;
+                @let y = top + self.legend.last().map_or(0.0, |(_, (_, y))| y + LINE) + 6.0;
                 line.capacity x1=(self.left) x2=(self.left + 28.0) y1=(tenth(y)) y2=(tenth(y)) {}
                 text x=(self.left + 34.0) y=(tenth(y + 4.0)) { (name) }
             }
@@ -334,40 +341,40 @@ fn columns(plot: &Plot, step: &Range<usize>, count: f64) -> Vec<UsagePoint> {
     drawn
 }
 
-/// The positions of `categories`, in rows between `left` and `right`.
-fn legend(
-    categories: impl Iterator<Item = Category>,
+/// The positions of names of so many `letters`, each with a swatch before it, in rows between `left` and `right`.
+pub(super) fn in_rows(
+    letters: impl Iterator<Item = usize>,
     left: f64,
     right: f64,
-) -> Vec<(Category, f64, f64)> {
+) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (left, 0.0);
     let mut places = Vec::new();
-    for category in categories {
-        let width = 32.0 + LETTER * category.to_string().len() as f64;
+    for letters in letters {
+        let width = 32.0 + LETTER * letters as f64;
         if x + width > right && x > left {
             (x, y) = (left, y + LINE);
         }
-        places.push((category, x, y));
+        places.push((x, y));
         x += width;
     }
     places
 }
 
-/// The text about the peak, in lines of at most `width` if the words allow it.
-fn peak_lines(plot: &Plot, width: f64) -> Vec<String> {
+/// `parts` with commas between them, in lines of bold text of at most `width` if the parts allow it.
+pub(super) fn in_lines<'a>(parts: impl IntoIterator<Item = &'a str>, width: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for part in &plot.peak_words {
+    for part in parts {
         match lines.last_mut() {
             Some(line) if (line.len() + part.len() + 2) as f64 * BOLD <= width => {
                 *line += &format!(", {part}");
             }
-            _ => lines.push(part.clone()),
+            _ => lines.push(part.to_string()),
         }
     }
     lines
 }
 
 /// Rounds `number` to a tenth of a pixel, the smallest visible difference.
-fn tenth(number: f64) -> f64 {
+pub(super) fn tenth(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -99,6 +99,9 @@ pub struct TorchTableRow {
     pub recipe: String,
     /// The number format; empty for a program.
     pub precision: String,
+    /// Tokens in a sequence, if the program was run with several lengths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
     /// The largest batch on each card; 0 if not even one sample fits.
     pub batches: Vec<u64>,
 }
