@@ -219,7 +219,7 @@ fn not_a_length(arg: Arg) -> Arg {
 /// `arg` of a command that takes a program in place of a model: what describes the job is then in the program.
 fn not_with_command(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "gpu" | "gpus" | "memory" | "seq" | "advise" | "format" | "output" | "quiet"
+        "gpu" | "gpus" | "memory" | "seq" | "advise" | "svg" | "format" | "output" | "quiet"
         | "command" => arg,
         "allow_writes" | "timeout" => arg.requires("command"),
         // A default value, and not an option, since `estimate` shares it and needs one.

@@ -121,16 +121,17 @@ pub struct TypedSizes {
 }
 
 impl TypedSizes {
-    /// Whether any size was typed.
-    pub fn any(&self) -> bool {
+    /// The option of a size that was typed.
+    pub fn typed(&self) -> Option<&'static str> {
         let all = [
-            &self.image,
-            &self.src_seq,
-            &self.seq,
-            &self.classes,
-            &self.vocab,
+            (&self.image, "--image"),
+            (&self.src_seq, "--src-seq"),
+            (&self.seq, "--seq"),
+            (&self.classes, "--classes"),
+            (&self.vocab, "--vocab"),
         ];
-        all.into_iter().any(Option::is_some)
+        let mut typed = all.into_iter().filter(|(value, _)| value.is_some());
+        typed.next().map(|(_, option)| option)
     }
 
     /// Whether there are several lengths of a sequence, or sizes of an image.

@@ -21,7 +21,7 @@ use crate::measure::{DeviceKind, DeviceReport, Mode, Outcome};
 use crate::resolve::{Card, ResolvedRequest};
 use crate::several_gpus::GpuGroup;
 use crate::step::LENGTH_STEP;
-use crate::torch_program::kept::TorchFigure;
+use crate::torch_program::kept::{TorchBatch, TorchFigure};
 
 /// The figures at the peak of memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -304,11 +304,15 @@ pub struct CardBatch {
     pub next: FirstRejected,
     /// What prevents a larger batch.
     pub limit: Limit,
+    /// The same job in PyTorch, if it was recorded beforehand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pytorch: Option<TorchBatch>,
 }
 
 impl CardBatch {
-    /// The answer for `card`, from the largest batch that was found; `tokens` are those of a sample.
-    pub fn new(card: &Card, found: &LargestBatch, tokens: Option<usize>) -> Self {
+    /// The answer of `request` for `card`, from the largest batch that was found.
+    pub fn new<M: Model>(request: &ResolvedRequest<M>, card: &Card, found: &LargestBatch) -> Self {
+        let tokens = request.job.input.tokens();
         let peak = |estimate| Peak::new(estimate, Some(card), card.device.card.overhead);
         Self {
             gpu: GpuName::new(card),
@@ -321,6 +325,7 @@ impl CardBatch {
                 refused: found.next.refused.to_string(),
             },
             limit: found.limit,
+            pytorch: TorchBatch::of(request.origin.published.as_deref(), &request.job, card),
         }
     }
 }

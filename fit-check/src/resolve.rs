@@ -1,5 +1,7 @@
 //! Resolves the command line into plain values.
 
+use std::path::Path;
+
 use estimator::{DeviceSpec, Runtime, Tuning};
 use model_zoo::{
     BaseFormat, InputSize, Job, LoraRequest, Model, OptimizerKind, Precision, Request, SizeValue,
@@ -251,12 +253,24 @@ pub fn one_model(command: &str, model: &str, more: &[String]) -> Result<(), User
     if more.is_empty() {
         return Ok(());
     }
-    let models = [&[model.to_string()], more].concat().join(" ");
-    Err(
-        UserError::new(format!("{command} takes one model")).hint(format!(
-            "`fit-check table {models}` has the largest batch of each, on several cards"
-        )),
-    )
+    let models = [&[model.to_string()], more].concat();
+    let hint = match models.iter().any(|word| is_program(word)) {
+        true => "`fit-check run --gpu CARD -- python train.py` follows a PyTorch program, and `fit-check max-batch --gpu CARD -- python train.py --batch-size {batch}` finds its largest batch".to_string(),
+        false => format!(
+            "`fit-check table {}` has the largest batch of each, on several cards",
+            models.join(" ")
+        ),
+    };
+    Err(UserError::new(format!("{command} takes one model")).hint(hint))
+}
+
+/// Whether `word` is of a command that starts a program in Python.
+fn is_program(word: &str) -> bool {
+    let path = Path::new(word);
+    let starts = path.file_name().unwrap_or_default().to_string_lossy();
+    let starters = ["python", "torchrun", "accelerate"];
+    path.extension().is_some_and(|ending| ending == "py")
+        || starters.iter().any(|starter| starts.starts_with(starter))
 }
 
 /// The simulated runtime.

@@ -137,7 +137,10 @@ fn a_table_over_lengths_is_drawn_with_a_line_for_each_card() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("curve.svg");
     let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-        .args(["table", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-llama")])
+        .args([
+            "table",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-llama"),
+        ])
         .args(["--seq", "8,16,32", "--gpus", "24GB,gtx-1060-3gb", "--svg"])
         .arg(&file)
         .args(["--memory", "1MiB", "--format", "html", "--quiet"])

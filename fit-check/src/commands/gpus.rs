@@ -32,7 +32,7 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
-    if torch_zoo::is_asked(&raw.framework, None)? {
+    if torch_zoo::is_asked(&raw.framework, None, &raw.step.options, &raw.runtime)? {
         return torch_zoo::gpus(raw, name);
     }
     let (model, origin) = model_source::find(name, raw.hub.offline)?;

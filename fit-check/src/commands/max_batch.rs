@@ -42,7 +42,12 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         }
         return asked.run(&cards, &raw.output, &CurveFile::default());
     }
-    if torch_zoo::is_asked(&raw.job.framework, Some(&raw.job.torch))? {
+    if torch_zoo::is_asked(
+        &raw.job.framework,
+        Some(&raw.job.torch),
+        &raw.job.step.options,
+        &raw.job.cards.runtime,
+    )? {
         return torch_zoo::max_batch(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
@@ -111,10 +116,9 @@ fn simulate<M: Model + Sync>(
     let asked = JobInfo::new(request, None);
     let _watch = size_limit::watch(&job_name(&asked), Work::Search);
     let found = largest_batches(request, &progress)?;
-    let tokens = request.job.input.tokens();
     let cards = request.cards.iter().zip(&found);
     let cards: Vec<_> = cards
-        .map(|(card, found)| CardBatch::new(card, found, tokens))
+        .map(|(card, found)| CardBatch::new(request, card, found))
         .collect();
     // The first card on which not one sample fits, else the first card.
     let empty = cards.iter().position(|card| card.max_batch == 0);

@@ -46,12 +46,12 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     interrupt::disarm();
     match ran.recordings.is_empty() {
         true => of_driver(raw, &cards, ran),
-        false => of_torch(raw, &cards, &ran),
+        false => of_torch(raw, &cards, ran),
     }
 }
 
 /// The answer about a program that uses PyTorch's CUDA.
-fn of_torch(raw: &cli::Run, cards: &[Card], ran: &Ran) -> anyhow::Result<u8> {
+fn of_torch(raw: &cli::Run, cards: &[Card], mut ran: Ran) -> anyhow::Result<u8> {
     let program = placeholder::shown(&raw.command);
     let failed = failure(&program, &ran.recordings, ran.ended, steps(raw)? == Some(0));
     // Of a program that fails in its first step there is nothing to tell but that.
@@ -59,6 +59,10 @@ fn of_torch(raw: &cli::Run, cards: &[Card], ran: &Ran) -> anyhow::Result<u8> {
         && let Some(failed) = failed
     {
         return Err(failed.into());
+    }
+    if failed.is_some() {
+        // Nor of one of its processes.
+        ran.recordings.retain(|recording| recording.steps > 0);
     }
     let report = TorchReport::new(program, &ran.recordings, cards, raw.advise)?;
     match raw.layers {
@@ -181,8 +185,8 @@ fn program_stdout(output: &cli::Output) -> Sink {
 pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>, UserError> {
     for name in names.iter().filter(|name| *name != AUTO) {
         if counted(name).is_some() {
-            return Err(UserError::new(format!("{name}: this is about one GPU")).hint(
-                "`fit-check run --gpu 4x24GB -- torchrun …` follows a PyTorch program on several; burn has --strategy ddp",
+            return Err(UserError::new(format!("{name}: this answers for one GPU")).hint(
+                "`fit-check run --gpu 4x24GB -- torchrun …` says whether a PyTorch program fits on several: try batches with it, there is no search; burn has --strategy ddp",
             ));
         }
         let gpu = resolve::gpu(name)?;

@@ -34,7 +34,12 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
         let asked = Asked::new(&raw.command, &raw.options.sizes, &raw.program, Advise::Auto)?;
         return asked.run(&cards, &raw.output, &CurveFile::new(raw)?);
     }
-    if torch_zoo::is_asked(&raw.framework, Some(&raw.torch))? {
+    if torch_zoo::is_asked(
+        &raw.framework,
+        Some(&raw.torch),
+        &raw.options,
+        &raw.cards.runtime,
+    )? {
         return torch_zoo::table(raw, &plan::torch_cards(raw)?);
     }
     let plan = Plan::new(raw)?;

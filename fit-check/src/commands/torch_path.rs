@@ -9,6 +9,7 @@ use estimator::{DeviceSpec, Runtime};
 use model_zoo::{ConfigModel, Input, Model, Precision};
 use serde_json::Value;
 use strum::VariantNames;
+use torch_memory::allocator::AllocatorConfig;
 use torch_memory::stream::Recording;
 
 use crate::cli;
@@ -20,6 +21,7 @@ use crate::output;
 use crate::output::torch::WithModules;
 use crate::progress::Progress;
 use crate::resolve::Card;
+use crate::torch_program::alternatives::Alternative;
 use crate::torch_program::batches::{TorchBatchReport, largest_batches};
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::placeholder::BATCH;
@@ -90,14 +92,14 @@ impl Configured {
         let optimizer = optimizer.to_lowercase();
         if !OPTIMIZERS.contains(&optimizer.as_str()) {
             return Err(UserError::invalid_value("--optimizer", &optimizer).hint(format!(
-                "with --framework pytorch it is {}; `fit-check run -- python train.py` follows any",
+                "with --framework pytorch it is {}; `fit-check run --gpu CARD -- python train.py` follows any",
                 either(&OPTIMIZERS)
             )));
         }
         if options.lora.is_some() && options.lora_base != "dense" {
             return Err(
                 UserError::new("--lora-base is not followed with --framework pytorch").hint(
-                    "`fit-check run -- python train.py` follows a program that loads 4 or 8 bits",
+                    "`fit-check run --gpu CARD -- python train.py` follows a program that loads 4 or 8 bits",
                 ),
             );
         }
@@ -131,8 +133,13 @@ impl Configured {
     }
 
     fn program(&self) -> Silent<'_> {
+        self.program_of(&self.command)
+    }
+
+    /// The step, as `command` starts it.
+    fn program_of<'a>(&'a self, command: &'a [OsString]) -> Silent<'a> {
         Silent {
-            command: &self.command,
+            command,
             script: Some(Script {
                 text: SCRIPT,
                 about: &self.job.model,
@@ -140,6 +147,26 @@ impl Configured {
             allow_writes: false,
             timeout: TIMEOUT,
         }
+    }
+
+    /// What the step needs on `card` with checkpointing; none if that was asked for, or if the network does not have it.
+    fn with_checkpointing(
+        &self,
+        card: &Card,
+        batch: u64,
+        config: &AllocatorConfig,
+    ) -> Option<Alternative> {
+        if self.job.checkpointing {
+            return None;
+        }
+        let command = [self.command.as_slice(), &["--checkpointing".into()]].concat();
+        let recording = self.program_of(&command).record(card, batch).ok()?;
+        Some(Alternative::of(
+            "--checkpointing".into(),
+            &recording.trace,
+            config,
+            card,
+        ))
     }
 
     /// The largest batch on each of `cards`.
@@ -298,22 +325,29 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     interrupt::watch(GRACE)?;
     let recordings = record(&asked, &cards, batch, raw.output.quiet)?;
-    interrupt::disarm();
     let first_card = cards.first();
     let of = |card: &Card| &recordings[&card.device.card.compute_capability];
     let first = of(first_card.unwrap_or(&unlimited()));
+    let torch = Torch::of(&first.process);
+    torch.check(&cards)?;
     let config = allocator_config(&first.process)?;
     let process = ProcessReport::new(first, first_card, &config, raw.advise);
     let others = cards.iter().skip(1);
-    let process = others.fold(process, |process, card| {
+    let mut process = others.fold(process, |process, card| {
         process.on(of(card), card, &config, raw.advise)
     });
+    // Where advice is given, this is the change that helps most of all that cost no other card.
+    if let Some(card) = first_card.filter(|_| !process.alternatives.is_empty()) {
+        let with = asked.with_checkpointing(card, batch, &config);
+        process.alternatives.splice(0..0, with);
+    }
+    interrupt::disarm();
     let report = TorchReport {
         schema: SCHEMA,
         program: asked.job.model.clone(),
         job: Some(asked.job),
         recorded_on: None,
-        torch: Torch::of(&first.process),
+        torch,
         steps: first.steps,
         processes: vec![process],
         approximations: approximations(first),
@@ -421,6 +455,7 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let report = asked.largest_batches(&cards, raw.advise, &progress)?;
     progress.done();
     interrupt::disarm();
+    report.torch.check(&cards)?;
     output::write(&report, &raw.output)?;
     Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
         true => FITS,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use estimator::Bytes;
+use estimator::{Bytes, Runtime};
 use model_zoo::Variant;
 use strum::VariantNames;
 use torch_memory::allocator::AllocatorConfig;
@@ -21,6 +21,7 @@ use crate::interrupt;
 use crate::job_info::SCHEMA;
 use crate::model_source;
 use crate::output;
+use crate::output::sweep::CurveFile;
 use crate::output::torch::WithModules;
 use crate::progress::Progress;
 use crate::resolve::Card;
@@ -42,14 +43,17 @@ enum Framework {
     PyTorch,
 }
 
-/// Whether `framework`, as typed, is PyTorch. `options` are for it alone.
+/// Whether `framework`, as typed, is PyTorch. `torch` are options for it alone; `options` and `runtime` have some that are for
+/// burn alone.
 ///
 /// # Errors
 ///
-/// It is neither PyTorch nor burn, or burn has options of PyTorch.
+/// It is neither PyTorch nor burn, or one has options of the other.
 pub(super) fn is_asked(
     framework: &str,
-    options: Option<&cli::TorchOptions>,
+    torch: Option<&cli::TorchOptions>,
+    options: &cli::Options,
+    runtime: &str,
 ) -> Result<bool, UserError> {
     if framework.contains(',') {
         return Err(UserError::new("--framework takes one framework")
@@ -57,15 +61,32 @@ pub(super) fn is_asked(
     }
     let framework: Framework = values::choice("--framework", framework, Framework::VARIANTS)?;
     let is_pytorch = framework == Framework::PyTorch;
-    let typed = options.and_then(|options| {
-        let attention = options.attention.as_ref().map(|_| "--attention");
-        attention.or_else(|| options.python.as_ref().map(|_| "--python"))
+    let of_torch = torch.and_then(|torch| {
+        let attention = torch.attention.as_ref().map(|_| "--attention");
+        attention.or_else(|| torch.python.as_ref().map(|_| "--python"))
     });
-    match typed.filter(|_| !is_pytorch) {
-        Some(option) => Err(UserError::new(format!("{option} is of PyTorch"))
-            .hint("add --framework pytorch, or leave it out")),
-        None => Ok(is_pytorch),
+    if let Some(option) = of_torch.filter(|_| !is_pytorch) {
+        return Err(UserError::new(format!("{option} is of PyTorch"))
+            .hint("add --framework pytorch, or leave it out"));
     }
+    match is_pytorch {
+        true => refuse_of_burn(options, runtime).map(|()| true),
+        false => Ok(false),
+    }
+}
+
+/// Refuses options that are burn's.
+fn refuse_of_burn(options: &cli::Options, runtime: &str) -> Result<(), UserError> {
+    const SEVERAL: &str = "`fit-check run --gpu 4x24GB -- torchrun --nproc-per-node 4 train.py` follows a PyTorch program on several GPUs";
+    let (option, hint) = match options {
+        cli::Options {
+            strategy: Some(_), ..
+        } => ("--strategy", SEVERAL),
+        cli::Options { nccl: Some(_), .. } => ("--nccl", SEVERAL),
+        _ if runtime != Runtime::Cuda.to_string() => ("--runtime", "PyTorch runs on CUDA"),
+        _ => return Ok(()),
+    };
+    Err(UserError::new(format!("{option} is of burn")).hint(format!("leave it out: {hint}")))
 }
 
 /// A network that was recorded.
@@ -130,6 +151,9 @@ impl Network {
     }
 }
 
+/// Where a network that was not recorded gets its answer.
+const OTHERWISE: &str = "the path of a config.json, or a name on the Hugging Face Hub (owner/name), is recorded now, with its options; `fit-check run --gpu CARD -- python train.py` follows a program of yours";
+
 /// Refuses what a recorded network does not follow.
 fn refuse(options: &cli::Options, torch: Option<&cli::TorchOptions>) -> Result<(), UserError> {
     let attention = torch.is_some_and(|torch| torch.attention.is_some());
@@ -137,16 +161,18 @@ fn refuse(options: &cli::Options, torch: Option<&cli::TorchOptions>) -> Result<(
         ("--optimizer", options.optimizer.is_some()),
         ("--accumulate", options.accumulate.is_some()),
         ("--checkpointing", options.checkpointing),
-        ("--strategy", options.strategy.is_some()),
         ("--freeze", !options.freeze.is_empty()),
         ("--lora", options.lora.is_some()),
         ("--attention", attention),
-        ("a size of a sample", options.sizes.any()),
     ];
-    match typed.into_iter().find(|(_, typed)| *typed) {
-        Some((option, _)) => Err(UserError::new(format!("{option} is not followed with --framework pytorch")).hint(
-            "these networks were recorded with the recipe of `fit-check models`; the path of a config.json takes it, and `fit-check run -- python train.py` follows a program of yours",
-        )),
+    let typed = typed.into_iter().find(|(_, typed)| *typed);
+    match typed.map(|(option, _)| option).or(options.sizes.typed()) {
+        Some(option) => Err(UserError::new(format!(
+            "{option} is for a config.json with --framework pytorch, not for a network of the zoo"
+        ))
+        .hint(format!(
+            "these networks were recorded with the recipe of `fit-check models`; {OTHERWISE}"
+        ))),
         None => Ok(()),
     }
 }
@@ -159,7 +185,7 @@ fn missing(variant: &Variant, precision: &str) -> UserError {
             .hint("--precision is fp32 or mixed (autocast to bf16) with --framework pytorch");
     }
     UserError::new(format!("{name} was not recorded in PyTorch ({precision})")).hint(format!(
-        "recorded are {}; `fit-check run -- python train.py` follows a program of yours",
+        "recorded are {}; {OTHERWISE}",
         kept::names(precision).join(", ")
     ))
 }
@@ -178,6 +204,7 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let torch = Some(&raw.job.torch);
     let find = |card: Option<&Card>| Network::find(model, &step.precision, options, torch, card);
     let network = find(cards.first())?;
+    Torch::of(&network.kept.process).check(&cards)?;
     let batch = network.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let recording = network.recording(batch);
     let config = &network.config;
@@ -223,6 +250,7 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let torch = Some(&raw.job.torch);
     let find = |card: Option<&Card>| Network::find(model, &step.precision, options, torch, card);
     let report = largest_batches(find, &cards, raw.advise)?;
+    report.torch.check(&cards)?;
     output::write(&report, &raw.output)?;
     Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
         true => FITS,
@@ -300,11 +328,7 @@ pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
 /// The answer of `table`.
 pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
     output::check_file(&raw.output)?;
-    if raw.svg.is_some() {
-        return Err(UserError::new("--svg draws lengths of a sequence, and networks in PyTorch were recorded with one each")
-            .hint("it draws networks in burn (--seq 512,1024), and programs: table --seq 512,1024 --svg FILE -- python train.py {batch} {seq}")
-            .into());
-    }
+    let curve = CurveFile::new(raw)?;
     if raw.preset.is_some() {
         return Err(
             UserError::new("--preset is not followed with --framework pytorch")
@@ -327,13 +351,22 @@ pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
         };
         for model in models {
             match model_source::is_path(&model) {
-                true => add_path(&mut report, raw, &model, precision, cards)?,
+                true => {
+                    for sizes in raw.options.sizes.each() {
+                        let options = cli::Options {
+                            sizes,
+                            ..raw.options.clone()
+                        };
+                        add_path(&mut report, raw, &model, precision, &options, cards)?;
+                    }
+                }
                 false => add_kept(&mut report, raw, &model, precision, cards)?,
             }
         }
     }
     interrupt::disarm();
     output::write(&report, &raw.output)?;
+    curve.save(&report.sweeps())?;
     Ok(FITS)
 }
 
@@ -353,15 +386,16 @@ fn add_kept(
     Ok(())
 }
 
-/// Adds the row of the network of a `config.json`.
+/// Adds the row of the network of a `config.json`, with one size of its sample.
 fn add_path(
     table: &mut TorchTableReport,
     raw: &cli::Table,
     model: &str,
     precision: &str,
+    options: &cli::Options,
     cards: &[Card],
 ) -> anyhow::Result<()> {
-    let asked = Configured::new(model, raw.hub.offline, precision, &raw.options, &raw.torch)?;
+    let asked = Configured::new(model, raw.hub.offline, precision, options, &raw.torch)?;
     interrupt::watch(GRACE)?;
     let progress = Progress::new(raw.output.quiet, 2 + 2 * cards.len() as u64);
     let found = asked.largest_batches(cards, Advise::Never, &progress)?;
@@ -376,7 +410,7 @@ fn add(table: &mut TorchTableReport, job: &TorchJob, found: TorchBatchReport) {
         model: job.model.clone(),
         recipe: job.short_recipe(),
         precision: job.number_format().into(),
-        seq: None,
+        seq: job.input.seq.map(|seq| seq as u64),
         batches: found.cards.iter().map(|card| card.max_batch).collect(),
     });
     table.torch = found.torch;

@@ -235,7 +235,7 @@ impl Hub {
     /// The hint `first`, and what needs no network.
     fn by_hand(&self, name: &str, first: &str) -> String {
         let of_zoo = in_zoo(name).map_or(String::new(), |network| {
-            format!("; the zoo has {network}, which needs no file")
+            format!("; the zoo has {network} in burn, which needs no file")
         });
         format!("{first}; or download its {CONFIG} and give the path{of_zoo}")
     }
@@ -352,7 +352,7 @@ mod tests {
             (
                 "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
                 "is gated",
-                "the zoo has llama-3.2-1b, which needs no file",
+                "the zoo has llama-3.2-1b in burn, which needs no file",
             ),
             (
                 "HTTP/1.1 401 Unauthorized\r\nX-Error-Code: RepoNotFound\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",

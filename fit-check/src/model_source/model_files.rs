@@ -137,6 +137,14 @@ fn nothing_in(folder: &Path) -> UserError {
 
 /// The error for the file at `path` that begins with `bytes`, if it is of a kind that fit-check does not read.
 pub(super) fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), UserError> {
+    if path.extension().is_some_and(|ending| ending == "py") {
+        let path = path.display();
+        return Err(
+            UserError::new(format!("{path} is a Python program")).hint(format!(
+                "`fit-check run --gpu CARD -- python {path}` follows it"
+            )),
+        );
+    }
     match other_file(&bytes[..bytes.len().min(LOOKED_AT)]) {
         None => Ok(()),
         Some(other) => {

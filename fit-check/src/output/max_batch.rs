@@ -38,6 +38,13 @@ fn batch_lines(card: &CardBatch) -> String {
     };
     let _ = writeln!(lines, "{needs}");
     let _ = writeln!(lines, "  batch {}: {}", card.next.batch, card.next.refused);
+    if let Some(pytorch) = &card.pytorch {
+        let _ = writeln!(
+            lines,
+            "  in PyTorch {}: batch {} (--framework pytorch)",
+            pytorch.version, pytorch.max_batch
+        );
+    }
     if let Some(nccl) = nccl_lines(gpu) {
         let _ = writeln!(lines, "  {nccl}");
     }

@@ -13,7 +13,7 @@ use crate::job_info::JobInfo;
 use crate::plots::curve::{self, Sweep};
 use crate::plots::{chart, title};
 use crate::table::{Row, TableReport};
-use crate::torch_program::batches::TorchTableReport;
+use crate::torch_program::batches::{TorchTableReport, TorchTableRow};
 use crate::user_error::UserError;
 
 const TOKENS: &str = "tokens in a sequence";
@@ -36,26 +36,9 @@ impl TableReport {
                 rows.push((number, row));
             }
         }
-        jobs.retain(|_, rows| rows.len() > 1);
-        let jobs = jobs.into_iter().map(|(title, mut rows)| {
-            rows.sort_by_key(|(number, _)| *number);
-            let of_card = |index: usize| {
-                let points = rows.iter().map(|(number, row)| {
-                    let batch = row.cells[index].max_batch.unwrap_or_default();
-                    (*number, batch)
-                });
-                points.filter(|(_, batch)| *batch > 0).collect()
-            };
-            let cards = self.cards.iter().enumerate();
-            Sweep {
-                title,
-                unit,
-                cards: cards
-                    .map(|(index, card)| (card.label.clone(), of_card(index)))
-                    .collect(),
-            }
-        });
-        jobs.collect()
+        let cards = || self.cards.iter().map(|card| card.label.as_str());
+        let batch = |row: &&Row, card: usize| row.cells[card].max_batch.unwrap_or_default();
+        sweeps_of(jobs, unit, cards, batch)
     }
 }
 
@@ -85,27 +68,47 @@ fn name_without(row: &Row, size: InputSize) -> String {
 }
 
 impl TorchTableReport {
-    /// The curve of a program that was run with several lengths of a sequence.
+    /// A curve for each network, or for the program, that has rows with several lengths of a sequence.
     pub(crate) fn sweeps(&self) -> Vec<Sweep> {
-        let rows = self.rows.iter().filter_map(|row| Some((row.seq?, row)));
-        let mut rows: Vec<_> = rows.collect();
-        if rows.len() < 2 {
-            return Vec::new();
+        let mut jobs: IndexMap<String, Vec<(u64, &TorchTableRow)>> = IndexMap::new();
+        for row in &self.rows {
+            let Some(seq) = row.seq else {
+                continue;
+            };
+            let name = match &self.program {
+                Some(program) => program.clone(),
+                None => format!("{} in PyTorch, {}", row.model, row.precision),
+            };
+            jobs.entry(title(&name)).or_default().push((seq, row));
         }
-        rows.sort_by_key(|(seq, _)| *seq);
-        let of_card = |index: usize| {
-            let points = rows.iter().map(|(seq, row)| (*seq, row.batches[index]));
+        let cards = || self.cards.iter().map(String::as_str);
+        sweeps_of(jobs, TOKENS, cards, |row, card| row.batches[card])
+    }
+}
+
+/// The curves of `jobs`, which have rows at several sizes, with what `batch` says of a row on a card.
+fn sweeps_of<'a, R, C: Iterator<Item = &'a str>>(
+    jobs: IndexMap<String, Vec<(u64, R)>>,
+    unit: &'static str,
+    cards: impl Fn() -> C,
+    batch: impl Fn(&R, usize) -> u64,
+) -> Vec<Sweep> {
+    let jobs = jobs.into_iter().filter(|(_, rows)| rows.len() > 1);
+    let sweeps = jobs.map(|(title, mut rows)| {
+        rows.sort_by_key(|(size, _)| *size);
+        let of_card = |card| {
+            let points = rows.iter().map(|(size, row)| (*size, batch(row, card)));
             points.filter(|(_, batch)| *batch > 0).collect()
         };
-        let cards = self.cards.iter().enumerate();
-        vec![Sweep {
-            title: title(&super::Report::headline(self)),
-            unit: TOKENS,
-            cards: cards
-                .map(|(index, card)| (card.clone(), of_card(index)))
-                .collect(),
-        }]
-    }
+        let lines = cards().enumerate();
+        let lines = lines.map(|(card, label)| (label.to_string(), of_card(card)));
+        Sweep {
+            title,
+            unit,
+            cards: lines.collect(),
+        }
+    });
+    sweeps.collect()
 }
 
 /// The file into which the curves of a table are drawn, if one was named.

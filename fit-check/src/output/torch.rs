@@ -12,6 +12,7 @@ use super::terminal::{FAINT, GOOD, TITLE, columns, grouped, styled, wrapped};
 use super::{Cell, Report, Table, TableBuilder};
 use crate::plots;
 use crate::report::Verdict;
+use crate::several_gpus::Nccl;
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::report::{Approximation, ProcessReport, Torch, TorchReport};
 
@@ -169,6 +170,20 @@ impl TorchReport {
         [steps, optimizer].into_iter().flatten().collect()
     }
 
+    /// That several processes take memory by which they reach each other, of which PyTorch's counters know nothing.
+    fn nccl(&self) -> String {
+        let Nccl {
+            least_bytes: least,
+            most_bytes: most,
+        } = Nccl::MEASURED;
+        match self.processes.len() {
+            0 | 1 => String::new(),
+            _ => format!(
+                "not counted: what NCCL takes beside PyTorch, {least} to {most} for each communicator, as others measured"
+            ),
+        }
+    }
+
     fn full_page(&self, layers: bool) -> String {
         let mut page = format!("{}\n\n", wrapped(&self.headline(), 0, 2));
         for process in &self.processes {
@@ -200,6 +215,7 @@ impl TorchReport {
                 .unwrap_or_default(),
             stack(&self.torch),
             self.torch.not_on(gpus.map(|verdict| &verdict.gpu)),
+            self.nccl(),
             self.job
                 .as_ref()
                 .and_then(|job| job.note.clone())

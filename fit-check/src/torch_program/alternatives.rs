@@ -25,6 +25,17 @@ pub struct Alternative {
     pub fits: bool,
 }
 
+impl Alternative {
+    /// The `change` with which a program does what `trace` says, on `card`.
+    pub fn of(change: String, trace: &Trace, config: &AllocatorConfig, card: &Card) -> Self {
+        Self {
+            change,
+            required_bytes: Bytes(least_capacity(trace, config)),
+            fits: Replay::fits(trace, config, card.available().0),
+        }
+    }
+}
+
 /// The changes to try for a trace on `card`: expandable segments, and the cards of the catalogue with the least memory on
 /// which it fits. Kernels are those of `card`.
 pub fn alternatives(
@@ -36,11 +47,8 @@ pub fn alternatives(
     let mut found = Vec::new();
     if !config.expandable_segments {
         let expandable = config.with_expandable_segments();
-        found.push(Alternative {
-            change: format!("{}=expandable_segments:True", AllocatorConfig::VARIABLES[0]),
-            required_bytes: Bytes(least_capacity(trace, &expandable)),
-            fits: Replay::fits(trace, &expandable, card.available().0),
-        });
+        let change = format!("{}=expandable_segments:True", AllocatorConfig::VARIABLES[0]);
+        found.push(Alternative::of(change, trace, &expandable, card));
     }
     let required = Bytes(least_capacity(trace, config));
     let cards = driven_cards(torch.cuda.as_deref());

@@ -24,11 +24,16 @@ pub fn failure(
     let raised = recordings
         .iter()
         .find_map(|recording| match &recording.ended {
-            Some(stream::Ended::Error { error }) => Some(error),
+            Some(stream::Ended::Error { error }) => Some((recording, error)),
             _ => None,
         });
-    if let Some(error) = raised {
-        return Some(raised_error(program, error));
+    if let Some((recording, error)) = raised {
+        let process = &recording.process;
+        let of = match process.world_size {
+            0 | 1 => String::new(),
+            _ => format!("rank {}: ", process.rank),
+        };
+        return Some(raised_error(&of, program, error));
     }
     if let Some(error) = missing_rank(program, recordings, ended) {
         return Some(error);
@@ -100,7 +105,8 @@ pub fn unused(command: &[OsString], ended: Ended) -> UserError {
     }
 }
 
-fn raised_error(program: &str, error: &ProgramError) -> UserError {
+/// The error that a process raised; `of` names the process, if there are several.
+fn raised_error(of: &str, program: &str, error: &ProgramError) -> UserError {
     let place = match (&error.file, error.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
@@ -115,7 +121,8 @@ fn raised_error(program: &str, error: &ProgramError) -> UserError {
         .hint
         .clone()
         .unwrap_or_else(|| usual_hint(error).into());
-    UserError::new(format!("{place}: {class}{}", first_line(&error.message))).hint(hint)
+    let message = first_line(&error.message);
+    UserError::new(format!("{of}{place}: {class}{message}")).hint(hint)
 }
 
 /// The hint for an error about which the recorder has none.

@@ -20,7 +20,7 @@ const SHOWN_LINES: usize = 12;
 
 /// What helps where fit-check's own step does not run.
 const OTHER_STEP: &str =
-    "this step is fit-check's own; `fit-check run -- python train.py` follows yours";
+    "this step is fit-check's own; `fit-check run --gpu CARD -- python train.py` follows yours";
 
 /// A program, with a place for the batch in its arguments.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Silent<'_> {
                     true => failed.hint(OTHER_STEP),
                     false => failed,
                 });
-                Err(of_script(&written, failed, &command[0], ran.ended))
+                Err(of_script(&name, &written, failed, &command[0], ran.ended))
             }
             (Some(error), Some(_), _) => {
                 show_end(&written);
@@ -123,6 +123,7 @@ impl Silent<'_> {
 
 /// Why fit-check's own script came to no answer: what it wrote, what it raised, or how it ended.
 fn of_script(
+    about: &str,
     written: &str,
     failed: Option<UserError>,
     python: &OsString,
@@ -137,6 +138,11 @@ fn of_script(
         (Some(error), None, _) => UserError::new(error),
         (None, _, Some(failed)) => failed,
         (None, _, None) => {
+            // Without torch or transformers it is the Python that does not serve.
+            let raised = last_raised(written);
+            if let Some(raised) = raised.filter(|raised| !raised.starts_with("ModuleNotFound")) {
+                return UserError::new(format!("{about}: {raised}")).hint(OTHER_STEP);
+            }
             show_end(written);
             let python = python.to_string_lossy();
             UserError::new(format!(
@@ -147,10 +153,40 @@ fn of_script(
     }
 }
 
+/// The exception with which a Python program ended, if it wrote a traceback: the last line that begins with a name.
+fn last_raised(written: &str) -> Option<&str> {
+    let (_, traceback) = written.rsplit_once("Traceback (most recent call last):\n")?;
+    let mut lines = traceback.lines();
+    lines.rfind(|line| {
+        let name = line.split(':').next().unwrap_or_default();
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "._".contains(c))
+    })
+}
+
 /// Shows the last lines that a program wrote.
 fn show_end(written: &str) {
     let lines: Vec<_> = written.lines().collect();
     for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
         anstream::eprintln!("  | {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of several lines, as of huggingface_hub's `StrictDataclassClassValidationError`.
+    #[test]
+    fn a_traceback_ends_with_the_exception() {
+        let written = "note\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\n\
+            package.SomeError: the value is wrong\n    TypeError: and more\n";
+        assert_eq!(
+            last_raised(written),
+            Some("package.SomeError: the value is wrong")
+        );
+        assert_eq!(last_raised("killed: by the system\n"), None);
     }
 }

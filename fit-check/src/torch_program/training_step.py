@@ -94,7 +94,7 @@ def network(asked: argparse.Namespace) -> tuple[torch.nn.Module, Any]:
     except (OSError, ValueError, KeyError) as error:
         refuse(
             f"transformers {transformers.__version__} does not read the configuration: {error}",
-            "a newer transformers may; a network with code of its own: fit-check run -- python train.py",
+            "a newer transformers may; a network with code of its own: fit-check run --gpu CARD -- python train.py",
         )
     kind = model_class(transformers, config)
     if hasattr(config, "use_cache"):
@@ -105,7 +105,7 @@ def network(asked: argparse.Namespace) -> tuple[torch.nn.Module, Any]:
         with torch.device("cuda"):
             model = kind(config)
     except (ImportError, ValueError, TypeError) as error:
-        refuse(f"{kind.__name__}: {error}", "fit-check run -- python train.py follows a program of yours")
+        refuse(f"{kind.__name__}: {error}", "fit-check run --gpu CARD -- python train.py follows a program of yours")
     torch.set_default_dtype(torch.float32)
     return model.train(), config
 
@@ -123,7 +123,7 @@ def model_class(transformers: Any, config: Any) -> type[torch.nn.Module]:
     named = names[0] if names else f"class for model_type {config.model_type}"
     refuse(
         f"transformers {transformers.__version__} has no {named}",
-        "a newer transformers may; a network with code of its own: fit-check run -- python train.py",
+        "a newer transformers may; a network with code of its own: fit-check run --gpu CARD -- python train.py",
     )
 
 
@@ -220,7 +220,7 @@ def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> 
     else:
         refuse(
             f"{type(base).__name__} takes {main}, for which there is no option",
-            "fit-check run -- python train.py follows a program of yours",
+            "fit-check run --gpu CARD -- python train.py follows a program of yours",
         )
     name = type(base).__name__
     classes = getattr(config, "num_labels", 2)

@@ -4,6 +4,8 @@ use estimator::Gpu;
 
 use super::report::Torch;
 use crate::job_info::GpuName;
+use crate::resolve::Card;
+use crate::user_error::UserError;
 
 /// The least compute capability (times ten) of the cards that programs for a version of CUDA run on. NVIDIA, "CUDA Toolkit
 /// 13.0 release notes": Maxwell, Pascal and Volta are no longer supported; "CUDA Toolkit 12.0 release notes": nor is Kepler.
@@ -26,6 +28,22 @@ impl Torch {
     /// `2.15.0`, without what the package was built for.
     pub fn short_version(&self) -> &str {
         self.version.split('+').next().unwrap_or_default()
+    }
+
+    /// Checks that this build runs on each of `cards`.
+    ///
+    /// # Errors
+    ///
+    /// It does not run on one.
+    pub fn check(&self, cards: &[Card]) -> Result<(), UserError> {
+        let names: Vec<_> = cards.iter().map(GpuName::new).collect();
+        let not_on = self.not_on(&names);
+        if not_on.is_empty() {
+            return Ok(());
+        }
+        Err(UserError::new(not_on).hint(
+            "`fit-check gpus --fits MODEL --framework pytorch` has cards on which it runs; of an older build `fit-check run` follows a program",
+        ))
     }
 
     /// That this build does not run on some of the named cards; empty if it runs on all.
