@@ -81,12 +81,12 @@ impl Counting {
 
     /// A phase begins. Where a forward pass does, nothing ends: a program on a real GPU does not say so.
     fn begins(&mut self, next: PhaseOfStep) {
-        let ended = match next.phase {
-            phase if phase == self.now.phase => return,
-            Phase::Init | Phase::Forward => return,
-            Phase::Backward => Phase::Forward,
-            Phase::Optimizer => Phase::Backward,
-            Phase::Data => Phase::Optimizer,
+        let ended = match (self.now.phase, next.phase) {
+            (now, next) if now == next => return,
+            (_, Phase::Backward) => Phase::Forward,
+            (_, Phase::Optimizer) => Phase::Backward,
+            (Phase::Optimizer, Phase::Data) => Phase::Optimizer,
+            _ => return,
         };
         self.end(ended);
         self.now.phase = next.phase;

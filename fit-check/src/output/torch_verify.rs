@@ -43,12 +43,16 @@ impl TorchVerifyReport {
     }
 
     fn verdict(&self) -> String {
-        let [allocated, reserved] = self.worst_errors().map(relative);
-        let errors = format!("allocated {allocated}, reserved {reserved} at the worst");
+        let worst = self.worst_errors();
+        let [allocated, reserved] = worst.map(relative);
+        let errors = format!("at the worst, allocated {allocated}, reserved {reserved}");
         let device = self.device.filter(|device| device.error < 0.0);
         let device = device.map(|device| format!(", the whole GPU {}", relative(device.error)));
         let device = device.unwrap_or_default();
         match (&self.ending, &self.refused, self.agrees) {
+            (Outcome::Trained, None, true) if worst == [0.0; 2] => {
+                styled(GOOD, "the estimate is the measurement, to the byte")
+            }
             (Outcome::Trained, None, true) => {
                 format!("{}: {errors}", styled(GOOD, "the estimate holds"))
             }
@@ -110,5 +114,56 @@ impl Report for TorchVerifyReport {
                 percent(of.error)
             });
         vec![table.build()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::terminal::plain;
+    use crate::torch_program::verify_report::tests::report;
+
+    #[test]
+    fn a_page_has_each_figure_twice() {
+        let page = plain(&report(100, [4, 22, 38, 38], Outcome::Trained).terminal());
+        let expected = "\
+python train.py in PyTorch 2.15.0: trained for real, 1 optimizer step
+
+  the estimate is the measurement, to the byte
+
+  In the last step, and the most of all steps
+  phase      memory                estimated  measured  difference
+  forward    allocated at its end   4.00 MiB  4.00 MiB         0 %
+  forward    most allocated         4.00 MiB  4.00 MiB         0 %
+  forward    most reserved          20.0 MiB  20.0 MiB         0 %
+  backward   allocated at its end   4.00 MiB  4.00 MiB         0 %
+  backward   most allocated         22.0 MiB  22.0 MiB         0 %
+  backward   most reserved          38.0 MiB  38.0 MiB         0 %
+  optimizer  allocated at its end   4.00 MiB  4.00 MiB         0 %
+  optimizer  most allocated         4.00 MiB  4.00 MiB         0 %
+  optimizer  most reserved          38.0 MiB  38.0 MiB         0 %
+  all steps  most allocated         22.0 MiB  22.0 MiB         0 %
+  all steps  most reserved          38.0 MiB  38.0 MiB         0 %
+  all steps  in use on the GPU      48.0 MiB  40.0 MiB        20 %
+
+  NVIDIA Something
+  PyTorch 2.15.0
+";
+        assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn a_verdict_says_what_is_off() {
+        let verdict = |free, counters, ending| plain(&report(free, counters, ending).verdict());
+        let high = verdict(100, [4, 11, 38, 38], Outcome::Trained);
+        let told =
+            "the estimate does not hold: at the worst, allocated +100.00 %, reserved the same";
+        assert_eq!(high, told);
+        let full = Outcome::OutOfMemory("CUDA out of memory.".into());
+        let told = "the estimate holds: the program ran out of memory: CUDA out of memory.; the GPU was estimated to refuse an allocation of 18.0 MiB in the backward phase";
+        let refused = verdict(40, [4, 22, 38, 38], full.clone());
+        assert!(refused.starts_with(told), "{refused}");
+        let fits = verdict(100, [4, 22, 38, 38], full);
+        assert!(fits.ends_with("it was estimated to fit"), "{fits}");
     }
 }

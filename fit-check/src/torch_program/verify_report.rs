@@ -232,9 +232,10 @@ fn last_step(estimated: &[Counters], measured: &[Counters]) -> Vec<PhaseComparis
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod tests {
     use torch_memory::stream;
+
+    use super::*;
 
     const MIB: u64 = 1 << 20;
 
@@ -251,15 +252,17 @@ mod tests {
 "#;
 
     /// The report where the GPU has `free` MiB, counts `counters` in its backward phase (in MiB), and has 40 MiB in use.
-    fn report(free: u64, counters: [u64; 4], ending: Outcome) -> TorchVerifyReport {
+    pub(crate) fn report(free: u64, counters: [u64; 4], ending: Outcome) -> TorchVerifyReport {
         let line = |phase: &str, counters: [u64; 4]| {
             let [allocated, most, reserved, most_reserved] = counters.map(|mib| mib * MIB);
             format!("[\"c\", \"{phase}\", 0, {allocated}, {most}, {reserved}, {most_reserved}]\n")
         };
         let measured = [
+            "[\"hello\", {\"version\": 1, \"torch\": \"2.15.0\"}]\n".into(),
             line("forward", [4, 4, 20, 20]),
             line("backward", counters),
             line("optimizer", [4, 4, 38, 38]),
+            "[\"bye\", {\"reason\": \"steps\", \"steps\": 1}]\n".into(),
         ];
         let measured = Measured {
             recording: stream::read(measured.concat().as_bytes()).unwrap(),

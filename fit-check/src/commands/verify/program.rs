@@ -87,7 +87,8 @@ impl Program<'_> {
             allow_writes: self.allow_writes,
             timeout: self.timeout,
         };
-        let measured = Measured::run(&launch, memory)?;
+        let measured = Measured::run(&launch, memory);
+        let measured = measured.map_err(|error| error.about(format_args!("on {}", gpu.name)))?;
         let used_gpu = UsedGpu {
             free: gpu.usable.saturating_sub(used.unwrap_or_default()),
             overhead: card.device.card.overhead,
