@@ -59,7 +59,7 @@ pub enum Command {
     MaxSeq(MaxSeq),
     /// Largest batches of models x cards x precisions
     Table(Box<Table>),
-    /// Run the step on a device of this machine, and compare the estimate with it
+    /// Run the step, or your PyTorch program, on a device of this machine, and compare the estimate with it
     Verify(Box<Verify>),
     /// Run your PyTorch or burn program on cards that do not exist, and report the memory that it takes
     Run(Box<Run>),
