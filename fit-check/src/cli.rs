@@ -59,7 +59,7 @@ pub enum Command {
     MaxSeq(MaxSeq),
     /// Largest batches of models x cards x precisions
     Table(Box<Table>),
-    /// Run the step on a device of this machine, and compare the estimate with it
+    /// Run the step, or your PyTorch program, on a device of this machine, and compare the estimate with it
     Verify(Box<Verify>),
     /// Run your PyTorch or burn program on cards that do not exist, and report the memory that it takes
     Run(Box<Run>),
@@ -280,10 +280,10 @@ pub struct Table {
 
 /// The options of `verify`.
 #[derive(Debug, Args)]
-#[command(mut_args(not_with_list))]
+#[command(mut_args(only_what_verify_reads))]
 pub struct Verify {
     /// A model of the zoo, for instance resnet-20 (`fit-check models` lists them)
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "command"])]
     pub model: Option<String>,
     /// Where a name on the Hub is looked for.
     #[command(flatten)]
@@ -348,16 +348,32 @@ pub struct Verify {
     /// Append the outcome to FILE, which must exist [default: records.jsonl or largest_batches.jsonl in docs/data]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub record: Option<Option<PathBuf>>,
+    /// Optimizer steps that a program makes [default: until two make the same allocations]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub steps: Option<String>,
+    /// Let the program change your files. Otherwise all that it writes is gone when it ends
+    #[arg(long)]
+    pub allow_writes: bool,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
+    /// A PyTorch program and its arguments in place of a model: it is recorded, and then trains on the NVIDIA GPU of this
+    /// machine
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
 }
 
-/// `arg` of `verify`, which conflicts with `--list` unless the list depends on it.
-fn not_with_list(arg: Arg) -> Arg {
+/// `arg` of `verify`, which conflicts with `--list` and with a program unless they depend on it. What a program needs conflicts
+/// with a model too, since clap does not ask for a program beside an argument with which a program conflicts.
+fn only_what_verify_reads(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "list" | "timeout" | "format" | "output" | "quiet" => arg,
-        _ => arg.conflicts_with("list"),
+        "timeout" | "format" | "output" | "quiet" => arg,
+        "list" => arg.conflicts_with("command"),
+        "command" | "tolerance" => arg.conflicts_with("list"),
+        "steps" | "allow_writes" => arg
+            .requires("command")
+            .conflicts_with_all(["list", "model"]),
+        _ => arg.conflicts_with_all(["list", "command"]),
     }
 }
 
@@ -707,6 +723,27 @@ mod tests {
             "--record",
         ] {
             assert!(!is_accepted(&format!("verify --list {option}")), "{option}");
+        }
+        for option in [
+            "resnet-20",
+            "--list",
+            "--batch 8",
+            "--device cuda",
+            "--gpu l4",
+            "--driver counting",
+            "--tuning warm",
+            "--dry-run",
+            "--max-batch",
+            "--record",
+        ] {
+            let with_program = format!("verify {option} -- python train.py");
+            assert!(!is_accepted(&with_program), "{option}");
+        }
+        for option in ["--steps 3", "--allow-writes"] {
+            let without_program = format!("verify resnet-20 {option}");
+            assert!(!is_accepted(&without_program), "{option}");
+            let with_program = format!("verify {option} --tolerance 3 -- python train.py");
+            assert!(is_accepted(&with_program), "{option}");
         }
         let tolerance = "verify resnet-20 --max-batch --memory 1GiB --tolerance 3";
         assert!(!is_accepted(tolerance), "it is about one estimate");

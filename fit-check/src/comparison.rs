@@ -493,7 +493,7 @@ impl Errors {
     /// more than the fraction `tolerance`. The memory of the whole device is only not below: what a process takes besides
     /// the pools is an upper bound ([`Overhead::cautious_bytes`](estimator::Overhead)).
     pub fn within(&self, tolerance: f64) -> bool {
-        let near = |error: f64| (0.0..=tolerance).contains(&error);
+        let near = |error| is_near(error, tolerance);
         near(self.live)
             && near(self.reserved)
             && near(self.worst_phase)
@@ -502,8 +502,13 @@ impl Errors {
     }
 }
 
+/// Whether an estimate with this error is not below the measurement, nor above it by more than the fraction `tolerance`.
+pub(crate) fn is_near(error: f64, tolerance: f64) -> bool {
+    (0.0..=tolerance).contains(&error)
+}
+
 /// The worse of two errors. An estimate below the measurement is worse than any above it.
-fn worse(a: f64, b: f64) -> f64 {
+pub(crate) fn worse(a: f64, b: f64) -> f64 {
     let lowest = a.min(b);
     match lowest < 0.0 {
         true => lowest,
@@ -511,7 +516,8 @@ fn worse(a: f64, b: f64) -> f64 {
     }
 }
 
-fn relative(estimated: Bytes, measured: Bytes) -> f64 {
+/// The error of an estimate relative to the measurement; negative if it is too low.
+pub(crate) fn relative(estimated: Bytes, measured: Bytes) -> f64 {
     match measured {
         Bytes::ZERO if estimated == Bytes::ZERO => 0.0,
         Bytes::ZERO => f64::INFINITY,

@@ -11,6 +11,7 @@ pub mod commands;
 pub mod comparison;
 pub mod completion;
 pub mod counting_driver;
+mod device_memory;
 mod exit_status;
 pub mod gpu_search;
 mod hints;

@@ -20,6 +20,7 @@ pub mod terminal;
 pub(crate) mod torch;
 pub(crate) mod torch_batches;
 mod torch_fits;
+mod torch_verify;
 pub mod verify;
 pub(crate) mod weights_check;
 

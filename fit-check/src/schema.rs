@@ -17,6 +17,7 @@ use crate::table::TableReport;
 use crate::torch_program::TorchReport;
 use crate::torch_program::batches::{TorchBatchReport, TorchTableReport};
 use crate::torch_program::fitting::TorchFitsReport;
+use crate::torch_program::verify_report::TorchVerifyReport;
 
 /// The schema of all answers. Each kind of answer is a definition; a command with several kinds, such as `verify`, has
 /// several.
@@ -34,6 +35,7 @@ pub fn schema() -> Value {
     add("table", of::<TableReport>(&mut generator));
     add("verify", of::<VerifyReport>(&mut generator));
     add("verify_max_batch", of::<LimitReport>(&mut generator));
+    add("verify_torch", of::<TorchVerifyReport>(&mut generator));
     add("verify_list", of::<Vec<Found>>(&mut generator));
     add("models", of::<Vec<ModelReport>>(&mut generator));
     add("gpus", of::<Vec<GpuReport>>(&mut generator));

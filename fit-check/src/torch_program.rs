@@ -3,7 +3,7 @@
 //! A program is started with two doors open ([`launch`]): a recorder in its Python, which answers if it uses PyTorch's CUDA, and
 //! the counting driver, which answers if it opens CUDA itself. What the recorder saw is replayed in PyTorch's allocator
 //! (`estimator/torch`) for each card ([`report`]); two recordings at small batches tell the largest batch
-//! ([`batches`]). A snapshot of PyTorch's allocator is replayed likewise ([`snapshot`]).
+//! ([`batches`]). On a GPU of this machine a program is measured ([`measured`]) and compared with its recording ([`verify_report`]). A snapshot of PyTorch's allocator is replayed likewise ([`snapshot`]).
 
 pub mod alternatives;
 pub mod batches;
@@ -12,12 +12,15 @@ pub mod fitting;
 pub mod job;
 pub mod kept;
 pub mod launch;
+pub mod measured;
 pub mod placeholder;
 pub mod plot;
 pub mod python;
+pub mod quiet;
 pub mod report;
 pub mod silent;
 pub mod snapshot;
+pub mod verify_report;
 pub mod versions;
 
 pub use launch::{Launch, Ran};

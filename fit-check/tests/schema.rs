@@ -15,8 +15,13 @@ use fit_check::measure::Outcome;
 use fit_check::records::Record;
 use fit_check::report::{BatchRun, LimitReport, VerifyReport};
 use fit_check::resolve::Card;
+use fit_check::torch_program::measured::Measured;
+use fit_check::torch_program::verify_report::{TorchVerifyReport, UsedGpu};
 use model_zoo::Request;
 use serde_json::{Value, json};
+use torch_memory::allocator::AllocatorConfig;
+use torch_memory::counters::Counters;
+use torch_memory::stream;
 
 fn schema() -> Value {
     serde_json::from_str(include_str!("../../docs/schema.json")).unwrap()
@@ -200,6 +205,35 @@ fn answers_about_a_run_are_what_the_schema_says() {
         assert_eq!(report.fits(), Some(false));
         let found = problems("run", &json!(report));
         assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+/// The answer of `verify` about a program in PyTorch, with the counters of a replay in the place of a GPU's.
+#[test]
+fn answers_about_a_measured_program_are_what_the_schema_says() {
+    let lines = include_bytes!("../../estimator/torch/data/linear.jsonl");
+    let recording = stream::read(&lines[..]).unwrap();
+    let counters = Counters::of(&recording.trace, &AllocatorConfig::default(), u64::MAX);
+    assert!(!counters.is_empty());
+    for ending in [Outcome::Trained, Outcome::OutOfMemory("no room".into())] {
+        for free in [Bytes::gib(8), Bytes::mib(1)] {
+            let measured = Measured {
+                recording: stream::Recording {
+                    counters: counters.clone(),
+                    ..recording.clone()
+                },
+                ending: ending.clone(),
+                device: Some(Bytes::gib(1)),
+            };
+            let gpu = UsedGpu {
+                name: "NVIDIA L4".into(),
+                free,
+                overhead: Bytes::ZERO,
+            };
+            let report = TorchVerifyReport::new("train.py".into(), gpu, &recording, measured, 0.02);
+            let found = problems("verify_torch", &json!(report.unwrap()));
+            assert!(found.is_empty(), "{found:#?}");
+        }
     }
 }
 

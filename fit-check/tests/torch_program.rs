@@ -189,7 +189,7 @@ fn a_program_that_fails_is_an_error_with_its_line() {
         (
             "",
             "1 fail",
-            "it ended with status 3 before it had made two equal optimizer steps\nhint: ",
+            "it ended with status 3 before it had made enough optimizer steps\nhint: ",
         ),
         (
             r#"["f", 99]"#,
@@ -330,7 +330,7 @@ fn a_python_that_comes_to_no_gpu_is_an_error_with_a_way_out() {
         ),
         (
             "[ \"$1\" = -c ] && exit 0; kill -9 $$",
-            "error: python train.py: it was ended by signal 9 (SIGKILL) before it had made two equal optimizer steps\nhint: the system ends",
+            "error: python train.py: it was ended by signal 9 (SIGKILL) before it had made enough optimizer steps\nhint: the system ends",
         ),
     ] {
         let (status, error) = with_python(script, "run --memory 1GiB -- python train.py");

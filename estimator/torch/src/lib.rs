@@ -7,6 +7,7 @@
 pub mod allocator;
 pub mod analysis;
 pub mod compressed;
+pub mod counters;
 pub mod kept;
 mod pickle;
 #[cfg(unix)]

@@ -53,6 +53,8 @@ pub struct Settings {
     pub steps: Option<u32>,
     /// The configuration of the allocator, as PyTorch's variable has it.
     pub allocator_conf: String,
+    /// Whether the program runs on a real GPU, where PyTorch's own counters are read and nothing is recorded.
+    pub measure: bool,
 }
 
 /// The recorder for one run of a program.
@@ -245,6 +247,7 @@ mod tests {
             devices: 1,
             steps: None,
             allocator_conf: String::new(),
+            measure: false,
         }
     }
 

@@ -38,6 +38,16 @@ pub struct Refused {
 impl Replay {
     /// Replays `trace` on a device that has `capacity_bytes` for the allocator; `u64::MAX` is no limit.
     pub fn of(trace: &Trace, config: &AllocatorConfig, capacity_bytes: u64) -> Self {
+        Self::observed(trace, config, capacity_bytes, |_, _| {})
+    }
+
+    /// The same; `observe` gets the position of each event, and the allocator after it.
+    pub fn observed(
+        trace: &Trace,
+        config: &AllocatorConfig,
+        capacity_bytes: u64,
+        mut observe: impl FnMut(usize, &CachingAllocator),
+    ) -> Self {
         let mut allocator = CachingAllocator::new(config.clone(), capacity_bytes);
         let mut living: Vec<Option<BlockIndex>> = vec![None; trace.blocks.len()];
         let mut replay = Self {
@@ -87,6 +97,7 @@ impl Replay {
                 Event::EmptyCache => allocator.empty_cache(),
                 Event::ResetPeaks | Event::Phase(_) => {}
             }
+            observe(position, &allocator);
         }
         replay.max_reserved_bytes = allocator.max_reserved_bytes();
         replay.end_reserved_bytes = allocator.reserved_bytes();

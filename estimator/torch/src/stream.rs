@@ -1,4 +1,4 @@
-//! Reads what the recorder writes: one JSON array a line, whose first element is its kind (`recorder/README.md`).
+//! Reads what the recorder writes: one JSON array a line, whose first element is its kind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::BufRead;
@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::counters::Counters;
 use crate::trace::{
     Approximation, Block, BlockId, BlockKind, Event, Module, ModuleId, NameId, Phase, PhaseOfStep,
     Role, Trace,
@@ -84,6 +85,8 @@ pub struct Recording {
     pub process: Process,
     /// What it did to the device's memory.
     pub trace: Trace,
+    /// PyTorch's counters at the end of each phase, if it was measured on a real GPU.
+    pub counters: Vec<Counters>,
     /// The devices that it used.
     pub devices: BTreeSet<u32>,
     /// What was not followed exactly, the largest first.
@@ -264,6 +267,7 @@ impl Reader {
                 self.phases.push(PhaseOfStep { phase, step });
                 self.recording.steps = self.recording.steps.max(step);
             }
+            "c" => self.recording.counters.push(parse(fields)?),
             "e" => self.events.push(Event::EmptyCache),
             "z" => self.events.push(Event::ResetPeaks),
             "x" => self.approximation(fields)?,
@@ -389,6 +393,21 @@ mod tests {
             panic!("{:?}", recording.ended);
         };
         assert_eq!((error.class.as_str(), error.line), ("ValueError", Some(7)));
+    }
+
+    #[test]
+    fn a_measured_program_sends_counters() {
+        let stream =
+            "[\"hello\", {\"version\": 1}]\n[\"c\", \"backward\", 2, 100, 150, 1000, 1200]\n";
+        let counters = Counters {
+            phase: Phase::Backward,
+            step: 2,
+            allocated_bytes: 100,
+            max_allocated_bytes: 150,
+            reserved_bytes: 1000,
+            max_reserved_bytes: 1200,
+        };
+        assert_eq!(read(stream.as_bytes()).unwrap().counters, [counters]);
     }
 
     #[test]

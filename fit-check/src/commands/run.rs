@@ -35,6 +35,7 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
         command: &raw.command,
         script: None,
         cards: &cards,
+        real: None,
         steps,
         allow_writes: raw.allow_writes,
         timeout,

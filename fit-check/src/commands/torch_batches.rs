@@ -126,6 +126,7 @@ impl<'a> Asked<'a> {
             program: Silent {
                 command,
                 script: None,
+                steps: None,
                 allow_writes: self.allow_writes,
                 timeout: self.timeout,
             },

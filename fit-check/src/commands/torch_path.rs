@@ -144,6 +144,7 @@ impl Configured {
                 text: SCRIPT,
                 about: &self.job.model,
             }),
+            steps: None,
             allow_writes: false,
             timeout: TIMEOUT,
         }

@@ -1,8 +1,9 @@
-//! Runs the step on a device of this machine, and compares the estimate with it.
+//! Runs the step on a device of this machine, or a PyTorch program on its GPU, and compares the estimate with it.
 
 mod device;
 mod fit;
 mod limit;
+mod program;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,9 @@ pub fn run(raw: &cli::Verify) -> anyhow::Result<u8> {
         let found = measure::list(timeout)?;
         output::write(&found, &raw.output)?;
         return Ok(if found.is_empty() { UNKNOWN } else { FITS });
+    }
+    if !raw.command.is_empty() {
+        return program::run(raw, timeout);
     }
     // All arguments are checked before a device is opened.
     let tolerance = fit::percent(&raw.tolerance)?;

@@ -151,6 +151,31 @@ pub(crate) fn notes(lines: &[String]) -> String {
     page
 }
 
+/// The lines about what was not followed exactly, and an empty one; none if there is nothing of the kind.
+pub(crate) fn not_followed(found: &[Approximation]) -> String {
+    if found.is_empty() {
+        return String::new();
+    }
+    let mut lines = String::from("  not followed exactly:\n");
+    for found in found.iter().take(MAX_LISTED) {
+        let _ = writeln!(lines, "{}", wrapped(&approximation(found), 4, 6));
+    }
+    let more = found.len().saturating_sub(MAX_LISTED);
+    if more > 0 {
+        let _ = writeln!(lines, "    and {more} more: --format json lists them");
+    }
+    lines + "\n"
+}
+
+/// `3 optimizer steps`; none if there is no step.
+pub(crate) fn steps(steps: u32) -> Option<String> {
+    match steps {
+        0 => None,
+        1 => Some("1 optimizer step".into()),
+        steps => Some(format!("{steps} optimizer steps")),
+    }
+}
+
 impl TorchReport {
     /// What is known of all that decides the figures.
     fn facts(&self) -> Vec<String> {
@@ -160,14 +185,12 @@ impl TorchReport {
         if self.torch.version.is_empty() {
             return vec!["a memory snapshot".into()];
         }
-        let steps = match self.steps {
-            0 => None,
-            1 => Some("1 optimizer step".into()),
-            steps => Some(format!("{steps} optimizer steps")),
-        };
         let optimizer = self.information.get("optimizer");
         let optimizer = optimizer.and_then(|name| name.as_str()).map(str::to_string);
-        [steps, optimizer].into_iter().flatten().collect()
+        [steps(self.steps), optimizer]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// That several processes take memory by which they reach each other, of which PyTorch's counters know nothing.
@@ -196,17 +219,7 @@ impl TorchReport {
             }
             page += &process.text();
         }
-        if !self.approximations.is_empty() {
-            page += "  not followed exactly:\n";
-            for found in self.approximations.iter().take(MAX_LISTED) {
-                let _ = writeln!(page, "{}", wrapped(&approximation(found), 4, 6));
-            }
-            let more = self.approximations.len().saturating_sub(MAX_LISTED);
-            if more > 0 {
-                let _ = writeln!(page, "    and {more} more: --format json lists them");
-            }
-            page.push('\n');
-        }
+        page += &not_followed(&self.approximations);
         let gpus = self.processes.iter().flat_map(ProcessReport::verdicts);
         page += &notes(&[
             self.recorded_on

@@ -29,7 +29,7 @@ fn device_line(device: &DeviceReport) -> String {
 }
 
 /// `+1.25 %`, or `the same`.
-fn relative(error: f64) -> String {
+pub(super) fn relative(error: f64) -> String {
     match error {
         0.0 => "the same".into(),
         error => format!("{:+.2} %", error * 100.0),

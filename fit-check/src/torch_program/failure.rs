@@ -149,7 +149,7 @@ fn ended_early(program: &str, ended: Ended) -> UserError {
         _ => "what it wrote before it ended says why",
     };
     UserError::new(format!(
-        "{program}: it {ended} before it had made two equal optimizer steps"
+        "{program}: it {ended} before it had made enough optimizer steps"
     ))
     .hint(hint)
 }

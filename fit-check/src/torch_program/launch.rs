@@ -1,4 +1,5 @@
-//! Starts a program with the recorder in its Python, and with the counting driver where Python is not what starts.
+//! Starts a program with the recorder in its Python, and with the counting driver where Python is not what starts; or on the
+//! GPU of this machine, with what measures it.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -10,9 +11,13 @@ use torch_memory::recorder::{self, Recorder, Settings};
 use torch_memory::stream::Recording;
 
 use crate::counting_driver::{self, Conditions, CountingDriver, Ended, Journal, ProgramOutput};
+use crate::local_gpu::LocalGpu;
 use crate::resolve::Card;
 use crate::user_error::UserError;
 use crate::user_program::Writes;
+
+/// The variable with the GPUs that a process finds.
+pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A program to start.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Launch<'a> {
     pub script: Option<&'static str>,
     /// The cards that it finds, in the order of their indices.
     pub cards: &'a [Card],
+    /// The GPU on which it really runs; none: it is recorded.
+    pub real: Option<&'a LocalGpu>,
     /// After how many optimizer steps the recorder ends it; none: as soon as two make the same calls.
     pub steps: Option<u32>,
     /// Whether it may change the user's files.
@@ -56,7 +63,7 @@ impl Launch<'_> {
             .ok_or_else(|| UserError::new("there is no program to run"))?;
         let program = Path::new(program);
         // PyTorch is not to see the counting driver.
-        let driver = match is_python(program) {
+        let driver = match is_python(program) || self.real.is_some() {
             true => None,
             false => {
                 let cards: Vec<_> = self.cards.iter().map(|card| card.device.clone()).collect();
@@ -82,11 +89,14 @@ impl Launch<'_> {
             driver.apply(&mut command);
         }
         recorder.apply(&mut command);
-        let mut real = vec![recorder.folder()];
-        real.extend(driver.as_ref().map(CountingDriver::folder));
+        if let Some(gpu) = self.real {
+            command.env(VISIBLE_DEVICES, &gpu.uuid);
+        }
+        let mut kept = vec![recorder.folder()];
+        kept.extend(driver.as_ref().map(CountingDriver::folder));
         let writes = match self.allow_writes {
             true => Writes::Allowed,
-            false => Writes::Only(&real),
+            false => Writes::Only(&kept),
         };
         let ended = counting_driver::run(
             command,
@@ -117,6 +127,7 @@ impl Launch<'_> {
             // A program that makes none goes on to its end.
             steps: self.steps.filter(|steps| *steps > 0),
             allocator_conf: recorder::allocator_variable().unwrap_or_default(),
+            measure: self.real.is_some(),
         }
     }
 }

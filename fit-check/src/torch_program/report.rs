@@ -439,7 +439,8 @@ pub fn reason(trace: &Trace, refused: &Refused) -> String {
     format!("an allocation of {bytes}{moment} with {allocated} allocated and {reserved} reserved")
 }
 
-fn step_phase(phase: trace::Phase) -> Phase {
+/// The phase of the answer for one of PyTorch.
+pub fn step_phase(phase: trace::Phase) -> Phase {
     match phase {
         trace::Phase::Init => Phase::Init,
         trace::Phase::Data => Phase::Data,

@@ -3,20 +3,16 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
 use torch_memory::stream::{self, Recording};
 
 use super::batches::Record;
 use super::failure::{failure, unused};
+use super::quiet::{Quiet, show_end};
 use super::{Launch, placeholder};
-use crate::counting_driver::{Ended, ProgramOutput};
+use crate::counting_driver::Ended;
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::user_error::UserError;
-use crate::user_program::Sink;
-
-/// The last lines of a program's output that an error shows.
-const SHOWN_LINES: usize = 12;
 
 /// What helps where fit-check's own step does not run.
 const OTHER_STEP: &str =
@@ -29,6 +25,8 @@ pub struct Silent<'a> {
     pub command: &'a [OsString],
     /// fit-check's own script, which the first word of the command runs; none for a program of the user.
     pub script: Option<Script<'a>>,
+    /// After how many optimizer steps it is ended; none: as soon as two make the same calls.
+    pub steps: Option<u32>,
     /// Whether it may change the user's files.
     pub allow_writes: bool,
     /// How long one recording may take.
@@ -66,30 +64,32 @@ impl Silent<'_> {
     ///
     /// It does not come to the end of two steps.
     pub fn record(&self, card: &Card, batch: u64) -> Result<Recording, UserError> {
-        let command = placeholder::with_batch(self.command, batch);
-        let written = NamedTempFile::new().map_err(|error| UserError::new(error.to_string()))?;
-        let to = || match written.reopen() {
-            Ok(file) => Ok(Sink::File(file)),
-            Err(error) => Err(UserError::new(error.to_string())),
-        };
+        self.record_command(card, &placeholder::with_batch(self.command, batch))
+    }
+
+    /// What the program does on `card` without a batch in its arguments.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::record`].
+    pub fn record_as_typed(&self, card: &Card) -> Result<Recording, UserError> {
+        self.record_command(card, self.command)
+    }
+
+    fn record_command(&self, card: &Card, command: &[OsString]) -> Result<Recording, UserError> {
         let launch = Launch {
-            command: &command,
+            command,
             script: self.script.map(|script| script.text),
             cards: std::slice::from_ref(card),
-            steps: None,
+            real: None,
+            steps: self.steps,
             allow_writes: self.allow_writes,
             timeout: self.timeout,
         };
-        let ran = launch.run(ProgramOutput {
-            stdout: to()?,
-            stderr: to()?,
-        });
-        let ran = ran.map_err(UserError::from)?;
-        let written = std::fs::read(written.path()).unwrap_or_default();
-        let written = String::from_utf8_lossy(&written);
+        let Quiet { ran, written } = Quiet::run(&launch)?;
         let name = match &self.script {
             Some(script) => script.about.to_string(),
-            None => placeholder::shown(&command),
+            None => placeholder::shown(command),
         };
         let failed = failure(&name, &ran.recordings, ran.ended, false);
         let mut recordings = ran.recordings.into_iter();
@@ -109,16 +109,19 @@ impl Silent<'_> {
                 show_end(&written);
                 Err(error)
             }
-            (None, Some(_), Some(_)) => Err(UserError::new(format!(
-                "{name}: several of its processes use a GPU"
-            ))
-            .hint("the largest batch is found for one process; `fit-check run` follows several")),
+            (None, Some(_), Some(_)) => Err(several_processes(&name)),
             (_, None, _) => {
                 show_end(&written);
-                Err(unused(&command, ran.ended))
+                Err(unused(command, ran.ended))
             }
         }
     }
+}
+
+/// That several processes of `program` use a GPU, where one is followed.
+pub fn several_processes(program: &str) -> UserError {
+    UserError::new(format!("{program}: several of its processes use a GPU"))
+        .hint("this is about one process; `fit-check run` follows several")
 }
 
 /// Why fit-check's own script came to no answer: what it wrote, what it raised, or how it ended.
@@ -164,14 +167,6 @@ fn last_raised(written: &str) -> Option<&str> {
                 .chars()
                 .all(|c| c.is_alphanumeric() || "._".contains(c))
     })
-}
-
-/// Shows the last lines that a program wrote.
-fn show_end(written: &str) {
-    let lines: Vec<_> = written.lines().collect();
-    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
-        anstream::eprintln!("  | {line}");
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ weak reference to each new storage gives its death. So the order and the size of
 PyTorch itself. What kernels allocate inside is added by rules with a source (`kernels`).
 
 Nothing of NVIDIA's driver or runtime is called, replaced or imitated.
+
+With the setting `measure` none of this happens: the program runs on its GPU, and `measure` writes PyTorch's
+counters.
 """
 
 #: The version of the lines that `stream` writes.

@@ -1,4 +1,7 @@
-"""Waits for the program to import PyTorch, and then installs the recorder. Until then nothing happens."""
+"""Waits for the program to import PyTorch, and then installs what records or measures it.
+
+Until then nothing happens.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-from . import services
+from . import services, settings
 
 _After = Callable[[types.ModuleType], None]
 
@@ -86,6 +89,11 @@ def start() -> None:
 
 
 def _install(torch: types.ModuleType) -> None:
-    from . import install
+    if settings.from_environment().measure:
+        from . import measure
 
-    install.install(imports)
+        measure.install()
+    else:
+        from . import install
+
+        install.install(imports)

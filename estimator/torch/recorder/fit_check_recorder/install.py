@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import logging
 import os
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 import torch
 
-from . import names, script, settings, streams
+from . import endings, names, settings, streams
 from .bootstrap import AfterImport
 
 
@@ -64,10 +62,10 @@ def install(imports: AfterImport) -> None:
     distributed.install(recording)
     large_weights.install(mode)
     recording.modules.install(mode.before_first_backward)
-    recording.steps.install()
+    recording.steps.updates.install()
     packages.install(imports, mode)
     _in_every_thread(mode)
-    _follow_the_end(recording)
+    endings.follow(recording)
     # `torch.tensor(values, device="cuda")` makes the tensor on the processor, and then moves it.
     torch._C._set_only_lift_cpu_tensors(True)
     mode.__enter__()
@@ -118,27 +116,3 @@ def _in_every_thread(mode: Any) -> None:
         start(thread)
 
     threading.Thread.start = start_with_mode  # type: ignore[method-assign]
-
-
-def _follow_the_end(recording: Any) -> None:
-    """Write the last line however the program ends."""
-    hook = sys.excepthook
-
-    def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        hook(kind, error, trace)
-        reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
-        failure = script.failure(kind, error, trace)
-        if failure["hint"]:
-            # Most programs fetch their files before they come to the card.
-            recording.open()
-        recording.say_bye(reason, error=failure)
-
-    sys.excepthook = on_error
-    leave = os._exit
-
-    def leave_at_once(status: int) -> None:
-        recording.say_bye("exit", status=status)
-        leave(status)
-
-    os._exit = leave_at_once  # type: ignore[assignment]
-    atexit.register(lambda: recording.say_bye("exit"))

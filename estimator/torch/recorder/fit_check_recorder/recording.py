@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
+from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from . import STREAM_VERSION, script
+from . import script
 from .modules import Modules
+from .process_stream import ProcessStream
 from .roles import Roles
 from .settings import Settings
 from .steps import Steps
 from .storages import Storages
 from .stream import LineStream
 
-#: Packages whose version may decide what is allocated.
-_PACKAGES = (
-    "accelerate", "apex", "axolotl", "bitsandbytes", "deepspeed", "diffusers", "flash_attn",
-    "lightning", "liger_kernel", "peft", "pytorch_lightning", "timm", "torchao", "torchvision",
-    "transformers", "triton", "trl", "unsloth", "xformers",
-)  # fmt: skip
 
-
-class Recording:
-    """What is known of this process, and the stream that says it.
-
-    The stream is opened when the program first allocates on a card: a process that never does, such as a
-    worker that loads data, writes nothing.
-    """
+class Recording(ProcessStream):
+    """What is known of this process, and the stream that says it: opened when the program first allocates on a card."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.stream: LineStream | None = None
-        self.muted = False
+        super().__init__(settings)
         self.storages = Storages(self)
         self.modules = Modules(self)
         self.roles = Roles(self)
@@ -43,8 +27,6 @@ class Recording:
         self.current_stream = lambda: 0
         self._approximations: dict[tuple[str, str], list[int]] = {}
         self._operators: dict[str, int] = {}
-        self._said_bye = False
-        os.register_at_fork(after_in_child=self._forked)
 
     # What the other files tell.
 
@@ -74,19 +56,16 @@ class Recording:
 
     def on_phase(self, phase: str, step: int) -> None:
         """A phase of a step begins."""
-        if not self.muted and self.stream is not None:
-            self.stream.write("p", phase, step)
+        self.write("p", phase, step)
 
     def on_empty_cache(self) -> None:
         """`torch.cuda.empty_cache()`."""
-        if not self.muted and self.stream is not None:
-            self.stream.write("e")
+        self.write("e")
 
     def on_reset_peak(self, device: int) -> None:
         """`torch.cuda.reset_peak_memory_stats()`."""
         self.storages.reset_peak(device)
-        if not self.muted and self.stream is not None:
-            self.stream.write("z")
+        self.write("z")
 
     def approximate(self, kind: str, text: str, size: int = 0) -> None:
         """Something of this program was approximated. Each is written once, at the end, with its count."""
@@ -103,61 +82,23 @@ class Recording:
 
     def inform(self, facts: dict[str, Any]) -> None:
         """Something that the answer may show."""
-        if not self.muted and self.stream is not None:
-            self.stream.write("i", facts)
+        self.write("i", facts)
 
     # How a stream begins and ends.
 
     def open(self) -> LineStream:
         """Begin the stream, if it has not begun."""
         if self.stream is None:
-            self.stream = LineStream(self.settings)
-            self.stream.write("hello", _hello(self.settings))
-            self.stream.write("p", "init", 0)
-        return self.stream
+            super().open().write("p", "init", 0)
+        return super().open()
 
-    def _forked(self) -> None:
-        """In a forked child: what the parent had opened is not ours, and its blocks are not either."""
-        if self.stream is not None:
-            self.stream.abandon()
-            self.stream = None
-            self.muted = True
+    def steps_made(self) -> int:
+        """The steps that the program has made."""
+        return self.steps.updates.count
 
-    def say_bye(self, reason: str, **more: Any) -> None:
-        """Write the last line. What comes later is not written."""
-        if self._said_bye or self.stream is None or self.muted:
-            return
-        self._said_bye = True
+    def summary(self) -> Iterator[tuple[Any, ...]]:
+        """What was approximated, and what is known of the program at its end."""
         for (kind, text), (size, count) in self._approximations.items():
-            self.stream.write("x", kind, text, size, count)
-        self.stream.write("i", {"packages": _packages(), "backward_calls": self.steps.backward_calls})
-        self.stream.write("bye", {"reason": reason, "steps": self.steps.count, **more})
-        self.stream.close()
-        self.muted = True
-
-
-def _packages() -> dict[str, str]:
-    """The versions of the known packages that the program has imported."""
-    return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in _PACKAGES if name in sys.modules}
-
-
-def _hello(settings: Settings) -> dict[str, Any]:
-    return {
-        "version": STREAM_VERSION,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "python": platform.python_version(),
-        "argv": sys.argv,
-        "pid": os.getpid(),
-        "rank": int(os.environ.get("RANK", 0)),
-        "world_size": int(os.environ.get("WORLD_SIZE", 1)),
-        "packages": _packages(),
-        "settings": {
-            "allocator_conf": os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
-            or os.environ.get("PYTORCH_ALLOC_CONF")
-            or settings.allocator_conf,
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        },
-    }
+            yield "x", kind, text, size, count
+        yield "i", {"backward_calls": self.steps.backward_calls}
+        yield from super().summary()

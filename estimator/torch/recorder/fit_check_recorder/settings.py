@@ -48,6 +48,8 @@ class Settings:
     #: After so many optimizer steps the recording ends; None: when two steps are equal.
     steps: int | None = None
     allocator_conf: str = ""
+    #: Whether the program runs on a real GPU, and is measured.
+    measure: bool = False
 
 
 def from_environment() -> Settings:
@@ -64,4 +66,5 @@ def from_environment() -> Settings:
         file=raw.get("file"),
         steps=raw.get("steps"),
         allocator_conf=raw.get("allocator_conf") or "",
+        measure=bool(raw.get("measure")),
     )

@@ -48,8 +48,8 @@ class Run:
 
 @pytest.fixture
 def record(tmp_path):
-    def run(script, *arguments, card="rtx-3090", steps=None, devices=1, environment=None):
-        """Record a script, given as text or as a path."""
+    def run(script, *arguments, card="rtx-3090", steps=None, devices=1, measure=False, environment=None):
+        """Record or measure a script, given as text or as a path."""
         if isinstance(script, pathlib.Path):
             path = script
         else:
@@ -57,7 +57,7 @@ def record(tmp_path):
             path.write_text(textwrap.dedent(script))
         lines = tmp_path / "lines.jsonl"
         lines.unlink(missing_ok=True)
-        settings = {"file": str(lines), "device": device(card), "steps": steps, "devices": devices}
+        settings = {"file": str(lines), "device": device(card), "steps": steps, "devices": devices, "measure": measure}
         completed = subprocess.run(
             [sys.executable, str(path), *map(str, arguments)],
             cwd=tmp_path,

@@ -1,0 +1,51 @@
+"""The end of a process: its last line, however it ends, and no process that stays."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+from types import TracebackType
+
+from . import script
+from .process_stream import ProcessStream
+
+
+def follow(stream: ProcessStream) -> None:
+    """Write the last line however the program ends."""
+    hook = sys.excepthook
+
+    def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        hook(kind, error, trace)
+        reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
+        failure = script.failure(kind, error, trace)
+        if failure["hint"]:
+            # Most programs fetch their files before they come to the card.
+            stream.open()
+        stream.say_bye(reason, error=failure)
+
+    sys.excepthook = on_error
+    leave = os._exit
+
+    def leave_at_once(status: int) -> None:
+        stream.say_bye("exit", status=status)
+        leave(status)
+
+    os._exit = leave_at_once  # type: ignore[assignment]
+    atexit.register(lambda: stream.say_bye("exit"))
+
+
+def end_process() -> None:
+    """End this process and the workers that it started, which load its data."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join(timeout=1)
+    os._exit(0)
