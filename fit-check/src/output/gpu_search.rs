@@ -52,7 +52,7 @@ pub(super) fn card_table(cards: &[FittingGpu]) -> Table {
         .column_as("sold as", "marketed_gb", |card| {
             Cell::Decimal(card.marketed_gb, "GB")
         })
-        .column_as("usable", "usable_bytes", |card| card.gpu.usable_bytes)
+        .column_as("available", "available_bytes", |card| card.gpu.available())
         .column_as("needs", "required_bytes", |card| card.required_bytes)
         .column_as("to spare", "headroom_bytes", |card| {
             Cell::headroom(card.headroom_bytes)

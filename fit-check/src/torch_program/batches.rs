@@ -99,7 +99,7 @@ pub struct TorchTableRow {
     pub recipe: String,
     /// The number format; empty for a program.
     pub precision: String,
-    /// Tokens in a sequence, if the program was run with several lengths.
+    /// Tokens in a sequence; none if samples are not made of tokens, or if a program was run with one length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// The largest batch on each card; 0 if not even one sample fits.
