@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from . import streams
+from . import current_device, streams
 from .recording import Recording
 from .settings import Card
-from .streams import device_index
 
 
 class Properties(SimpleNamespace):
@@ -45,6 +44,8 @@ class Properties(SimpleNamespace):
 def install(recording: Recording) -> None:
     """Put the answers into torch.cuda, torch.accelerator and below."""
     _identity(recording)
+    current_device.install(recording.settings.devices)
+    streams.install()
     _work()
     _random()
     _memory(recording)
@@ -58,17 +59,10 @@ def _identity(recording: Recording) -> None:
     properties = Properties(card)
     cuda.is_available = lambda: True
     cuda.device_count = lambda: count
-    cuda.current_device = lambda: device_index()
-
-    def set_device(device: Any) -> None:
-        streams.set_device(check_index(device_index(device), count))
-
-    cuda.set_device = set_device
     cuda.init = cuda._lazy_init = lambda: None
     cuda.is_initialized = cuda.memory.is_initialized = lambda: True
-    cuda.get_device_properties = lambda device=None: properties
-    cuda.get_device_name = lambda device=None: properties.name
-    cuda.get_device_capability = lambda device=None: card.capability
+    # `get_device_properties` and its like ask this, as PyTorch does once CUDA is initialised.
+    cuda._get_device_properties = lambda device: properties
     cuda.can_device_access_peer = lambda device, peer: True
     # Emulated on older cards, which PyTorch counts as support (`is_bf16_supported`).
     cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
@@ -78,47 +72,16 @@ def _identity(recording: Recording) -> None:
     cuda.memory_usage = lambda device=None: 0
     cuda.temperature = lambda device=None: 0
     cuda.power_draw = lambda device=None: 0
-    cuda._exchange_device = cuda._maybe_exchange_device = _exchange_device
     # `GradScaler` and `autocast` ask this module, which has the name by then.
     from torch.cuda.amp import common
 
     common.amp_definitely_not_available = lambda: False
 
 
-def check_index(index: int, count: int) -> int:
-    """Raise what CUDA says of a card that is not there."""
-    if index >= count:
-        raise torch.AcceleratorError(
-            f"CUDA error: invalid device ordinal (the program asks for cuda:{index}, and"
-            f" {count} {'card is' if count == 1 else 'cards are'} described)"
-        )
-    return index
-
-
-def _exchange_device(device: int) -> int:
-    before = device_index()
-    if device >= 0:
-        streams.set_device(device)
-    return before
-
-
 def _work() -> None:
     cuda = torch.cuda
     cuda.synchronize = lambda device=None: None
     cuda.ipc_collect = lambda: None
-    cuda.Stream = cuda.streams.Stream = streams.Stream
-    cuda.ExternalStream = cuda.streams.ExternalStream = streams.Stream
-    cuda.Event = cuda.streams.Event = streams.Event
-    cuda.StreamContext = streams.StreamContext
-    cuda.stream = streams.StreamContext
-    cuda.current_stream = streams.current_stream
-    cuda.default_stream = streams.default_stream
-    cuda.set_stream = streams.set_stream
-    cuda.is_current_stream_capturing = lambda: False
-    torch._C._cuda_getCurrentRawStream = lambda device=0: streams.current_stream(device).cuda_stream
-    torch._C._cuda_isCurrentStreamCapturing = lambda: False
-    torch._C._cuda_getDevice = lambda: device_index()
-    torch._C._cuda_setDevice = streams.set_device
     torch._C._cuda_getDeviceCount = lambda: torch.cuda.device_count()
     torch._C._cuda_clearCublasWorkspaces = lambda: None
     torch.Tensor.record_stream = lambda tensor, stream: None
@@ -181,7 +144,7 @@ def _memory(recording: Recording) -> None:
     torch._C._cuda_emptyCache = recording.on_empty_cache
 
     def mem_get_info(device: Any = None) -> tuple[int, int]:
-        return total - storages.live.get(device_index(device), 0), total
+        return total - storages.live.get(current_device.of(device), 0), total
 
     memory = torch.cuda.memory
     torch.cuda.mem_get_info = memory.mem_get_info = mem_get_info
@@ -203,11 +166,7 @@ def _accelerator(recording: Recording) -> None:
     accelerator.current_accelerator = lambda check_available=False: cuda
     accelerator.is_available = lambda: True
     accelerator.device_count = lambda: recording.settings.devices
-    accelerator.current_device_index = accelerator.current_device_idx = lambda: device_index()
-    accelerator.set_device_index = accelerator.set_device_idx = streams.set_device
     accelerator.synchronize = lambda device=None, /: None
-    accelerator.current_stream = streams.current_stream
-    accelerator.set_stream = streams.set_stream
     torch._C._get_accelerator = lambda check=None: cuda
     torch._C._accelerator_getAccelerator = lambda: cuda
     if hasattr(accelerator, "memory"):

@@ -48,7 +48,6 @@ def install(imports: AfterImport) -> None:
     recording = Recording(options)
     recording.current_stream = streams.current_number
     card.install(recording)
-    torch._C._ensureCUDADeviceGuardSet()
     mode = CardMode(recording)
     recording.storages.follow_resizes()
     foreach.install()

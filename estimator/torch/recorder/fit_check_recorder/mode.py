@@ -18,8 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import counts, data_dependent, kernels, transfers, values
-from .card import check_index
+from . import counts, current_device, data_dependent, kernels, transfers, values
 from .joins import Joins
 from .kernels import Inside
 from .recording import Recording
@@ -144,7 +143,7 @@ class CardMode(TorchDispatchMode):
         if kwargs.get("device") is not None:
             asked = torch.device(kwargs["device"])
             if asked.type == "cuda" and asked.index:
-                check_index(asked.index, self.recording.settings.devices)
+                current_device.check(asked.index)
         if operator.special is not None:
             result = operator.special(self, func, operator, args, kwargs, fake)
             if result is not NotImplemented:
@@ -293,7 +292,7 @@ class CardMode(TorchDispatchMode):
         meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
+            device = torch.device("cuda", current_device.index())
         return FakeTensor(self.fake, meta, device)
 
     def bare(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -314,7 +313,7 @@ class CardMode(TorchDispatchMode):
             if not self.recording.storages.is_known(tensor.untyped_storage()):
                 return tensor
             found = True
-            card = torch.device("cuda", torch.cuda.current_device())
+            card = torch.device("cuda", current_device.index())
             return FakeTensor(self.fake, self.bare(tensor), card)
 
         if any(

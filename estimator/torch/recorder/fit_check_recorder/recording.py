@@ -24,7 +24,7 @@ class Recording(ProcessStream):
         self.modules = Modules(self)
         self.roles = Roles(self)
         self.steps = Steps(self)
-        self.current_stream = lambda: 0
+        self.current_stream = lambda device: 0
         self._approximations: dict[tuple[str, str], list[int]] = {}
         self._operators: dict[str, int] = {}
 
@@ -38,7 +38,7 @@ class Recording(ProcessStream):
         number = self._operators.get(operator)
         if number is None:
             number = self._operators[operator] = out.intern(operator)
-        stream = self.current_stream()
+        stream = self.current_stream(device)
         self.steps.birth(block, size, stream, device)
         out.write_text(f'["a",{block},{size},{number},{self.modules.current()},{stream},{kind},{device}]\n')
 

@@ -8,41 +8,44 @@ from typing import Any
 
 import torch
 
+from . import current_device
+
 _numbers = itertools.count(1)
+_CpuStream, _CpuEvent = torch.Stream, torch.Event
 
 
 class _Current(threading.local):
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
-        self.device = 0
 
 
 _current = _Current()
 
 
-def device_index(device: Any = None) -> int:
-    """The index of a device as torch.cuda's functions take it: None is the current one."""
-    if device is None:
-        return _current.device
-    if isinstance(device, int):
-        return _current.device if device < 0 else device
-    index = torch.device(device).index
-    return _current.device if index is None else index
-
-
-def set_device(device: Any) -> None:
-    """`torch.cuda.set_device`, for this thread."""
-    _current.device = device_index(device)
-
-
 class Stream:
-    """Stands in for `torch.cuda.Stream`. Number 0 is the default stream."""
+    """Stands in for `torch.cuda.Stream` and `torch.Stream`. Number 0 is the default stream."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.device_index = device_index(device)
-        self.stream_id = kwargs.get("stream_id", next(_numbers) if "default" not in kwargs else 0)
+    def __new__(cls, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """A stream of the processor stays PyTorch's own."""
+        if _is_foreign(device):
+            return _CpuStream(device, *args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        device: Any = None,
+        priority: int = 0,
+        *,
+        stream_id: int | None = None,
+        device_index: int | None = None,
+        device_type: int = 1,
+        stream_ptr: int | None = None,
+    ) -> None:
+        self.device_index = current_device.of(device) if device_index is None else device_index
+        self.stream_id = next(_numbers) if stream_id is None else stream_id
         self.priority = priority
-        self.device_type = 1
+        self.device_type = device_type
+        self._before: list[_Place] = []
 
     @property
     def device(self) -> torch.device:
@@ -65,7 +68,9 @@ class Stream:
 
     def record_event(self, event: Event | None = None) -> Event:
         """Return the event."""
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
     def query(self) -> bool:
         """All work is done."""
@@ -84,24 +89,45 @@ class Stream:
     def __hash__(self) -> int:
         return hash((self.stream_id, self.device_index))
 
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
     def __enter__(self) -> Stream:
-        self._before = current_stream(self.device_index)
+        self._before.append(_Place(self.device_index))
         set_stream(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        set_stream(self._before)
+        self._before.pop().restore()
+
+
+class ExternalStream(Stream):
+    """Stands in for `torch.cuda.ExternalStream`: a stream that another library made."""
+
+    def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> Any:
+        """What the library made is of a card."""
+        return super().__new__(cls, device)
+
+    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
+        super().__init__(device, stream_id=stream_ptr)
 
 
 class Event:
-    """Stands in for `torch.cuda.Event`. A measured time is a millisecond."""
+    """Stands in for `torch.cuda.Event` and `torch.Event`. A measured time is a millisecond."""
+
+    def __new__(cls, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """An event of the processor stays PyTorch's own. Of `torch.cuda.Event` the first argument is a flag."""
+        if _is_foreign(device):
+            return _CpuEvent(device, *args, **kwargs)
+        return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.cuda_event = 0
-        self.device = None
+        self.device: torch.device | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Nothing is queued."""
+        """Nothing is queued. From now on the event belongs to the stream's card."""
+        self.device = (stream or current_stream()).device
 
     def wait(self, stream: Any = None) -> None:
         """Nothing is queued."""
@@ -118,6 +144,24 @@ class Event:
         return 1.0
 
 
+def _is_foreign(device: Any) -> bool:
+    """Whether a stream or an event is asked for that belongs to no card."""
+    return isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda"
+
+
+class _Place:
+    """What a change of the stream on a card changes: the stream there, and the current card."""
+
+    def __init__(self, device: int) -> None:
+        self._device = current_device.index()
+        self._stream = current_stream(device)
+
+    def restore(self) -> None:
+        """Put both back."""
+        set_stream(self._stream)
+        current_device.set_index(self._device)
+
+
 class StreamContext:
     """Stands in for `torch.cuda.stream(s)`."""
 
@@ -126,35 +170,48 @@ class StreamContext:
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self._before = current_stream(self.stream.device_index)
+            self._before = _Place(self.stream.device_index)
             set_stream(self.stream)
 
     def __exit__(self, *error: Any) -> None:
         if self.stream is not None:
-            set_stream(self._before)
+            self._before.restore()
 
 
 def default_stream(device: Any = None) -> Stream:
     """`torch.cuda.default_stream`."""
-    return Stream(device_index(device), default=True)
+    return Stream(stream_id=0, device_index=current_device.of(device))
 
 
 def current_stream(device: Any = None) -> Stream:
     """`torch.cuda.current_stream`."""
-    index = device_index(device)
+    index = current_device.of(device)
     return _current.streams.get(index) or default_stream(index)
 
 
 def set_stream(stream: Stream | None) -> None:
-    """`torch.cuda.set_stream`."""
+    """`torch.cuda.set_stream`: the stream's card becomes the current one, too."""
     if stream is not None:
         _current.streams[stream.device_index] = stream
+        current_device.set_index(stream.device_index)
 
 
-def current_number() -> int:
-    """The number of the stream on which this thread allocates."""
-    streams = _current.streams
-    if not streams:
-        return 0
-    stream = streams.get(_current.device)
+def current_number(device: int) -> int:
+    """The number of the stream on which this thread allocates on a card."""
+    stream = _current.streams.get(device)
     return 0 if stream is None else stream.stream_id
+
+
+def install() -> None:
+    """Put the stand-ins where programs and PyTorch look for them."""
+    cuda, accelerator = torch.cuda, torch.accelerator
+    torch.Stream = cuda.Stream = cuda.streams.Stream = Stream
+    torch.Event = cuda.Event = cuda.streams.Event = Event
+    cuda.ExternalStream = cuda.streams.ExternalStream = ExternalStream
+    cuda.StreamContext = cuda.stream = StreamContext
+    cuda.current_stream = accelerator.current_stream = current_stream
+    cuda.set_stream = accelerator.set_stream = set_stream
+    cuda.default_stream = default_stream
+    cuda.is_current_stream_capturing = lambda: False
+    torch._C._cuda_getCurrentRawStream = lambda device=0: current_stream(device).cuda_stream
+    torch._C._cuda_isCurrentStreamCapturing = lambda: False

@@ -78,6 +78,33 @@ def test_each_rank_of_torchrun_writes_a_stream(tmp_path):
     assert len(list(tmp_path.glob("lines.jsonl*"))) == 2
 
 
+IDIOM = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"]); torch.cuda.set_device(rank)
+def train(moved, move):
+    model = DistributedDataParallel(moved, device_ids=[rank], output_device=rank)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        result = model(move(torch.randn(8, 64)))
+        result.sum().backward(); optimizer.step(); optimizer.zero_grad()
+    print(result.device, {str(parameter.device) for parameter in model.parameters()})
+def net(): return torch.nn.Linear(64, 64)
+train(net().cuda(), lambda batch: batch.cuda(non_blocking=True))
+train(net().to("cuda"), lambda batch: batch.to("cuda"))
+train(net().to(rank), lambda batch: batch.to(rank))
+train(net().cuda(rank), lambda batch: batch)
+"""
+
+
+def test_a_rank_stays_on_its_own_card(record):
+    """However the script names the card; the last loop leaves it to DistributedDataParallel to move its inputs."""
+    run = record(IDIOM, devices=4, steps=99, environment={"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "4"})
+    assert run.output.splitlines() == ["cuda:3 {'cuda:3'}"] * 4, run.errors
+    assert {line[7] for line in run.of("a")} == {3}
+
+
 def test_resized_storage_is_freed_and_made_anew(record):
     run = record(
         """

@@ -59,7 +59,7 @@ class GemmWorkspaces:
     def use(self, operator: str, args: tuple[Any, ...]) -> None:
         """Take the workspaces of the current handle, if this is their first use."""
         device = device_of(args)
-        key = (threading.get_ident(), device, streams.current_number(), False)
+        key = (threading.get_ident(), device, streams.current_number(device), False)
         if key not in self._taken and _on_card(args):
             self._taken.add(key)
             if self._size:
