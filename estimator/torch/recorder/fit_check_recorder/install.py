@@ -40,6 +40,8 @@ def install(imports: AfterImport) -> None:
         plain_tensors,
         recurrent_layers,
         sdpa,
+        stored_tensors,
+        tensor_types,
     )
     from .mode import CardMode
     from .recording import Recording
@@ -60,6 +62,8 @@ def install(imports: AfterImport) -> None:
     compilers.install(recording)
     distributed.install(recording)
     large_weights.install(mode)
+    stored_tensors.install(mode)
+    tensor_types.install()
     recording.modules.install(mode.before_first_backward)
     recording.steps.updates.install()
     packages.install(imports, mode)

@@ -26,6 +26,8 @@ _NAMES = [
     "torch._C._disabled_torch_dispatch_impl",
     "torch.Tensor._use_count",
     "torch.UntypedStorage._cdata",
+    "torch.UntypedStorage.to",
+    "torch._utils._rebuild_tensor",
     "torch.autograd._get_sequence_nr",
     "torch.autograd._engine_run_backward",
     "torch.autograd.graph._engine_run_backward",

@@ -50,6 +50,10 @@ class Storages:
         """Whether the storage was born on a card."""
         return storage._cdata in self._blocks
 
+    def card_of(self, storage: torch.UntypedStorage) -> int:
+        """The index of the card on which a known storage was born."""
+        return self._sizes[self._blocks[storage._cdata].block][1]
+
     def see(self, tensor: torch.Tensor, operator: str) -> None:
         """Note the birth of the tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
