@@ -17,9 +17,14 @@ def follow(stream: ProcessStream) -> None:
     hook = sys.excepthook
 
     def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        hook(kind, error, trace)
-        reason = "killed" if issubclass(kind, KeyboardInterrupt) else "error"
+        interrupted = issubclass(kind, KeyboardInterrupt)
         failure = script.failure(kind, error, trace)
+        if interrupted:
+            # Where it came says nothing: most often in a frame of this package, of which nobody wants to know.
+            hook(kind, error.with_traceback(None), None)
+        else:
+            hook(kind, error, trace)
+        reason = "killed" if interrupted else "error"
         if failure["hint"]:
             # Most programs fetch their files before they come to the card.
             stream.open()

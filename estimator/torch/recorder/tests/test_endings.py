@@ -100,6 +100,7 @@ def test_exit_at_once(record):
 def test_interrupt(record):
     run = record(MODEL + "step()\nraise KeyboardInterrupt\n")
     assert run.bye["reason"] == "killed"
+    assert run.errors == "KeyboardInterrupt\n"
 
 
 def test_card_that_the_program_has_not(record):
