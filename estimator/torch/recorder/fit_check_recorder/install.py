@@ -39,6 +39,7 @@ def install(imports: AfterImport) -> None:
         packages,
         plain_tensors,
         recurrent_layers,
+        replicas,
         sdpa,
         stored_tensors,
         tensor_types,
@@ -61,6 +62,7 @@ def install(imports: AfterImport) -> None:
     moving.install()
     compilers.install(recording)
     distributed.install(recording)
+    replicas.install()
     large_weights.install(mode)
     stored_tensors.install(mode)
     tensor_types.install()

@@ -77,6 +77,8 @@ class CardMode(TorchDispatchMode):
         self._calibrated = False
         self._operators: dict[OpOverload, Operator] = {}
         self._thread = _Thread()
+        # A fake mode is of one thread at a time, and each card has a thread of autograd.
+        self._lock = threading.RLock()
         self._tensor_types = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 
     @classmethod
@@ -144,11 +146,12 @@ class CardMode(TorchDispatchMode):
             asked = torch.device(kwargs["device"])
             if asked.type == "cuda" and asked.index:
                 current_device.check(asked.index)
-        if operator.special is not None:
-            result = operator.special(self, func, operator, args, kwargs, fake)
-            if result is not NotImplemented:
-                return result
-        return self.run(func, operator, types, args, kwargs)
+        with self._lock:
+            if operator.special is not None:
+                result = operator.special(self, func, operator, args, kwargs, fake)
+                if result is not NotImplemented:
+                    return result
+            return self.run(func, operator, types, args, kwargs)
 
     def _dispatches_itself(self, kind: type) -> bool:
         """Whether a class of tensors has a dispatch of its own."""

@@ -105,6 +105,32 @@ def test_a_rank_stays_on_its_own_card(record):
     assert {line[7] for line in run.of("a")} == {3}
 
 
+DATA_PARALLEL = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.BatchNorm1d(512), torch.nn.Linear(512, 10)).cuda()
+model = torch.nn.DataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    result = model(torch.randn(8, 512))
+    result.sum().backward(); optimizer.step(); optimizer.zero_grad()
+print(result.device, tuple(result.shape))
+"""
+
+
+def test_data_parallel_has_a_replica_on_each_card(record):
+    run = record(DATA_PARALLEL, devices=2, steps=99)
+    assert run.output == "cuda:0 (8, 10)\n", run.errors
+    parameters = 4 * (512 * 512 + 512 + 2 * 512 + 512 * 10 + 10)
+    flat = {size for size, operator, _ in run.births() if operator == "aten::empty_like"}
+    assert parameters in flat
+    assert {line[7] for line in run.of("a")} == {0, 1}
+
+
+def test_data_parallel_on_one_card_is_the_module_itself(record):
+    run = record(DATA_PARALLEL, steps=99)
+    assert run.output == "cuda:0 (8, 10)\n", run.errors
+
+
 def test_resized_storage_is_freed_and_made_anew(record):
     run = record(
         """
