@@ -42,6 +42,7 @@ def install(imports: AfterImport) -> None:
         replicas,
         sdpa,
         stored_tensors,
+        synced_norms,
         tensor_types,
     )
     from .mode import CardMode
@@ -63,6 +64,7 @@ def install(imports: AfterImport) -> None:
     compilers.install(recording)
     distributed.install(recording)
     replicas.install()
+    synced_norms.install()
     large_weights.install(mode)
     stored_tensors.install(mode)
     tensor_types.install()

@@ -144,8 +144,10 @@ class CardMode(TorchDispatchMode):
                 return func(*args, **kwargs)
         if kwargs.get("device") is not None:
             asked = torch.device(kwargs["device"])
-            if asked.type == "cuda" and asked.index:
-                current_device.check(asked.index)
+            if asked.type == "cuda":
+                # The fake mode keeps results by their arguments, and the current card is none of these.
+                index = current_device.index() if asked.index is None else current_device.check(asked.index)
+                kwargs = {**kwargs, "device": torch.device("cuda", index)}
         with self._lock:
             if operator.special is not None:
                 result = operator.special(self, func, operator, args, kwargs, fake)

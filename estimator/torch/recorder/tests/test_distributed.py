@@ -105,6 +105,31 @@ def test_a_rank_stays_on_its_own_card(record):
     assert {line[7] for line in run.of("a")} == {3}
 
 
+SYNCED = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("nccl"); torch.cuda.set_device(1)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net).cuda()
+model = DistributedDataParallel(net, device_ids=[1])
+result = model(torch.randn(4, 3, 9, 9)); result.sum().backward()
+print(type(net[1]).__name__, tuple(result.shape), [tuple(parameter.grad.shape) for parameter in net.parameters()])
+"""
+
+
+def test_norms_of_all_ranks(record):
+    run = record(SYNCED, devices=2, environment=ENVIRONMENT)
+    assert run.output == "SyncBatchNorm (4, 8, 7, 7) [(8, 3, 3, 3), (8,), (8,), (8,)]\n", run.errors
+    born = [(size, operator) for size, operator, _ in run.births() if operator.startswith("aten::batch_norm")]
+    assert born == [
+        *[(32, "aten::batch_norm_stats")] * 2,
+        *[(32, "aten::batch_norm_gather_stats_with_counts")] * 2,
+        (4 * 4 * 8 * 7 * 7, "aten::batch_norm_elemt"),
+        *[(32, "aten::batch_norm_backward_reduce")] * 4,
+        (4 * 4 * 8 * 7 * 7, "aten::batch_norm_backward_elemt"),
+    ]
+
+
 DATA_PARALLEL = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.BatchNorm1d(512), torch.nn.Linear(512, 10)).cuda()
