@@ -1,4 +1,4 @@
-"""Storages that a program moves to a card by themselves, as `torch.load(..., map_location="cuda")` does.
+"""Files of tensors: what `torch.load(..., map_location="cuda")` moves to a card, and what `torch.save` writes of one.
 
 A storage on a card cannot be had without a driver. What stands for it is the storage of a tensor without data, and a
 tensor that is made of it is on the card.
@@ -6,6 +6,8 @@ tensor that is made of it is on the card.
 
 from __future__ import annotations
 
+import functools
+import pickle
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,8 @@ _known: weakref.WeakKeyDictionary[torch.UntypedStorage, values.Value] = weakref.
 
 
 def install(mode: CardMode) -> None:
-    """Move storages to the card, and make tensors of them."""
+    """Move storages to the card, make tensors of them, and write files of those that are there."""
+    torch.save = _saving(torch.save)
     storages = mode.recording.storages
     untyped = torch.UntypedStorage
     move, rebuild = untyped.to, torch._utils._rebuild_tensor
@@ -63,3 +66,23 @@ def install(mode: CardMode) -> None:
 
     untyped.to = to  # type: ignore[method-assign]
     torch._utils._rebuild_tensor = _rebuild_tensor
+
+
+def _saving(save: Any) -> Any:
+    """`torch.save`, for tensors on the card too: the file has their sizes, and zeros in their place."""
+
+    @functools.wraps(save)
+    def saves(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        place = f.tell() if hasattr(f, "tell") else None
+        try:
+            save(obj, f, *args, **kwargs)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            # What stands for a tensor on the card cannot be pickled. Here the file is as large as it would be, but its
+            # blocks are never written: a large model takes no room.
+            if place is not None:
+                f.seek(place)
+                f.truncate()
+            with torch.serialization.skip_data(materialize_fake_tensors=True):
+                save(obj, f, *args, **kwargs)
+
+    return saves

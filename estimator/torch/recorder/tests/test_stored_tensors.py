@@ -47,3 +47,24 @@ del file; print(torch.cuda.memory_allocated())
     # A weight of 360,000 bytes and a bias of 1,200, each with two averages in the optimizer, two steps and a row.
     held = 2 * 360448 + 3 * 1536 + 3 * 512
     assert run.output.splitlines()[1:] == [str(held), "[7.0, 7.0, 7.0]", "[0.0, 0.0, 0.0]", "512", "0"], run.errors
+
+
+def test_what_is_on_the_card_is_saved(record):
+    """A program goes on from its state: the file has sizes, and zeros in the place of what is on the card."""
+    run = record("""
+import io, os, torch
+model = torch.nn.Linear(300, 300).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.zeros(2, 300, device="cuda")).sum().backward(); optimizer.step()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "file.pt")
+# Three times the weight and the bias.
+print(os.path.getsize("file.pt") > 3 * 361200)
+for where in "cuda", "cpu":
+    file = torch.load("file.pt", map_location=where)
+    print(file["epoch"], *(tensor.device for tensor in file["model"].values()))
+model.load_state_dict(file["model"]); optimizer.load_state_dict(file["optimizer"])
+held = io.BytesIO(b"before"); held.seek(6)
+torch.save(model, held); held.seek(6)
+print(torch.load(held, weights_only=False).weight.device)
+""")
+    assert run.output.splitlines() == ["True", "3 cuda:0 cuda:0", "3 cpu cpu", "cuda:0"], run.errors
