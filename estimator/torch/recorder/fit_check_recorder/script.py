@@ -58,5 +58,12 @@ def failure(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         "file": file,
         "line": line,
         "traceback": text[-8000:],
-        "hint": network.hint(error),
+        "hint": network.hint(error) or _hint(error),
     }
+
+
+def _hint(error: BaseException) -> str | None:
+    """What helps against an error that comes before the program is on the card."""
+    if isinstance(error, EOFError) and str(error) == "EOF when reading a line":
+        return "the program has no terminal to ask at: pass what it asks for as an option, or through a pipe"
+    return None

@@ -81,6 +81,12 @@ def test_program_that_does_not_reach_the_network(record):
         assert "fetch its files beforehand" in error["hint"], error["traceback"]
 
 
+def test_question_without_a_terminal(record):
+    run = record("import torch\ntorch.cuda.is_available()\ninput('which data? ')\n")
+    assert run.bye["error"]["type"] == "EOFError" and run.bye["error"]["line"] == 3
+    assert "no terminal" in run.bye["error"]["hint"]
+
+
 def test_other_errors_have_no_hint_about_the_network(record):
     for line in ("open('/no/such/file')", "import urllib.request; urllib.request.urlopen('file:///no/such/file')"):
         run = record(f"import torch; torch.zeros(1).cuda()\n{line}\n")
