@@ -234,7 +234,15 @@ pub struct ConfigModel {
     quantized: Option<String>,
     /// Whether the file describes more: it is of a model of text and images.
     is_part: bool,
+    /// Fields that decide the size of the network and that the file does not have.
+    absent: Vec<&'static str>,
 }
+
+/// Fields that decide the size of a network: each with all names that the families have for it.
+const DECISIVE: [&[&str]; 2] = [
+    &["num_hidden_layers", "n_layer", "n_layers", "depths"],
+    &["hidden_size", "n_embd", "dim", "hidden_sizes", "embed_dim"],
+];
 
 impl ConfigModel {
     /// The network that `config`, the text of a `config.json`, describes, under the name `name`.
@@ -258,6 +266,11 @@ impl ConfigModel {
             dtype: fields.dtype().or_else(|| whole.dtype()),
             quantized: whole.quantized(),
             is_part: text.is_some(),
+            absent: DECISIVE
+                .iter()
+                .filter(|names| !names.iter().any(|name| fields.contains(name)))
+                .map(|names| names[0])
+                .collect(),
         })
     }
 
@@ -278,9 +291,18 @@ impl ConfigModel {
         seen
     }
 
+    /// That the file leaves the size of the network to a default; none if it does not. One that was written by hand may have a
+    /// name wrong.
+    pub fn absent(&self) -> Option<String> {
+        (!self.absent.is_empty()).then(|| {
+            let names = self.absent.join(" and no ");
+            format!("config.json has no {names}: the default of transformers is taken")
+        })
+    }
+
     /// What somebody who trains as `job` says should know about the file, a sentence each.
     pub fn notes(&self, job: &Job) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<_> = self.absent().into_iter().collect();
         if self.is_part {
             notes.push("the text part alone (text_config): what reads images is left out".into());
         }
@@ -416,6 +438,23 @@ mod tests {
             prop::collection::vec(any::<i32>(), 0..6).prop_map(serde_json::Value::from),
             Just(serde_json::Value::Null),
         ]
+    }
+
+    /// A name that is wrong leaves the default of `LlamaConfig`, 32 layers, in its place.
+    #[test]
+    fn a_size_that_is_left_to_a_default_is_named() {
+        let absent = |config: &str| ConfigModel::read("any", config).unwrap().absent();
+        let named = absent(r#"{"model_type": "llama", "hidden_size": 256, "layers": 2}"#);
+        let expected = "config.json has no num_hidden_layers: the default of transformers is taken";
+        assert_eq!(named.as_deref(), Some(expected));
+        let neither = absent(r#"{"model_type": "llama"}"#).unwrap();
+        assert!(neither.contains("no num_hidden_layers and no hidden_size"));
+        for complete in [
+            r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2}"#,
+            r#"{"model_type": "swin", "depths": [2, 2], "num_heads": [2, 4], "embed_dim": 32}"#,
+        ] {
+            assert_eq!(absent(complete), None);
+        }
     }
 
     /// The classes of transformers.

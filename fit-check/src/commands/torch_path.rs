@@ -119,7 +119,7 @@ impl Configured {
             lora: count("--lora", &options.lora)?,
             lora_targets: options.lora_targets.clone(),
             attention: torch.attention.clone(),
-            note: dtype_note(&config, known),
+            note: absent_note(name, text).or_else(|| dtype_note(&config, known)),
         };
         let python = python::find(torch.python.as_deref())?;
         let mut command = vec![python.into_os_string(), path.into()];
@@ -284,6 +284,11 @@ fn input(options: &cli::Options, usual: Input) -> Result<Input, UserError> {
         image: typed.image.or(usual.image),
         ..Input::default()
     })
+}
+
+/// That the file leaves the size of the network to a default, where burn has the network.
+fn absent_note(name: &str, text: &str) -> Option<String> {
+    ConfigModel::read(name, text).ok()?.absent()
 }
 
 /// That the file names another number format than the one in which the weights are trained.
