@@ -322,6 +322,7 @@ pub fn compare(
         }
     };
     let source = origin.source.iter().cloned();
-    let notes = source.chain(network.notes(job)).collect();
+    let notes = source.chain(network.absent()).chain(network.notes(job));
+    let notes = notes.collect();
     Ok(Some(WeightsCheck { notes, ..check }))
 }

@@ -302,7 +302,7 @@ impl ConfigModel {
 
     /// What somebody who trains as `job` says should know about the file, a sentence each.
     pub fn notes(&self, job: &Job) -> Vec<String> {
-        let mut notes: Vec<_> = self.absent().into_iter().collect();
+        let mut notes = Vec::new();
         if self.is_part {
             notes.push("the text part alone (text_config): what reads images is left out".into());
         }
