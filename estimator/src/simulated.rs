@@ -114,11 +114,13 @@ impl Simulated {
     /// Whether burn offers the same kernels on `device` as in this run, and its tuner chooses the same among them: the
     /// program then makes the same calls there, as far as the memory of `device` allows.
     pub fn chooses_as_on(&self, device: &DeviceSpec) -> bool {
+        if !self.trials.hold_for(device.largest_trial()) {
+            return false;
+        }
         let offered = self.spec.kernel_group();
         // `Program::simulate_unlimited` lifts the limit of a single buffer where a step needs that.
         let lifted = || device.clone().without_binding_limit().kernel_group();
-        (offered == device.kernel_group() || offered == lifted())
-            && self.trials.hold_for(device.largest_trial())
+        offered == device.kernel_group() || offered == lifted()
     }
 }
 

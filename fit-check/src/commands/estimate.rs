@@ -29,12 +29,7 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     if snapshot::is_snapshot(&raw.job.model) {
         return of_snapshot(raw);
     }
-    if torch_zoo::is_asked(
-        &raw.job.framework,
-        Some(&raw.job.torch),
-        &raw.job.step.options,
-        &raw.job.cards.runtime,
-    )? {
+    if torch_zoo::is_asked_about(&raw.job)? {
         return torch_zoo::estimate(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;

@@ -42,12 +42,7 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         }
         return asked.run(&cards, &raw.output, &CurveFile::default());
     }
-    if torch_zoo::is_asked(
-        &raw.job.framework,
-        Some(&raw.job.torch),
-        &raw.job.step.options,
-        &raw.job.cards.runtime,
-    )? {
+    if torch_zoo::is_asked_about(&raw.job)? {
         return torch_zoo::max_batch(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;

@@ -85,7 +85,8 @@ impl Configured {
         } = &configuration;
         let config: Value = serde_json::from_str(text)
             .map_err(|error| UserError::new(format!("{}: {error}", path.display())))?;
-        let (batch, usual) = defaults(name, text, &config);
+        let in_burn = ConfigModel::read(name, text).ok();
+        let (batch, usual) = defaults(in_burn.as_ref(), &config);
         let input = input(options, usual)?;
         let known: Precision = values::choice("--precision", precision, Precision::VARIANTS)?;
         let optimizer = options.optimizer.as_deref().unwrap_or("adamw");
@@ -119,7 +120,9 @@ impl Configured {
             lora: count("--lora", &options.lora)?,
             lora_targets: options.lora_targets.clone(),
             attention: torch.attention.clone(),
-            note: absent_note(name, text).or_else(|| dtype_note(&config, known)),
+            note: in_burn
+                .and_then(|network| network.absent())
+                .or_else(|| dtype_note(&config, known)),
         };
         let python = python::find(torch.python.as_deref())?;
         let mut command = vec![python.into_os_string(), path.into()];
@@ -228,8 +231,8 @@ fn arguments(job: &TorchJob) -> Vec<String> {
 }
 
 /// The default batch and sizes of a sample: those of burn's answer for the same file, where burn has the network.
-fn defaults(name: &str, text: &str, config: &Value) -> (u64, Input) {
-    if let Ok(known) = ConfigModel::read(name, text) {
+fn defaults(in_burn: Option<&ConfigModel>, config: &Value) -> (u64, Input) {
+    if let Some(known) = in_burn {
         let defaults = known.defaults();
         let Input { image, seq, .. } = defaults.input;
         let input = Input {
@@ -284,11 +287,6 @@ fn input(options: &cli::Options, usual: Input) -> Result<Input, UserError> {
         image: typed.image.or(usual.image),
         ..Input::default()
     })
-}
-
-/// That the file leaves the size of the network to a default, where burn has the network.
-fn absent_note(name: &str, text: &str) -> Option<String> {
-    ConfigModel::read(name, text).ok()?.absent()
 }
 
 /// That the file names another number format than the one in which the weights are trained.

@@ -75,6 +75,12 @@ pub(super) fn is_asked(
     }
 }
 
+/// [`is_asked`] about a job.
+pub(super) fn is_asked_about(job: &cli::Job) -> Result<bool, UserError> {
+    let runtime = &job.cards.runtime;
+    is_asked(&job.framework, Some(&job.torch), &job.step.options, runtime)
+}
+
 /// Refuses options that are burn's.
 fn refuse_of_burn(options: &cli::Options, runtime: &str) -> Result<(), UserError> {
     const SEVERAL: &str = "`fit-check run --gpu 4x24GB -- torchrun --nproc-per-node 4 train.py` follows a PyTorch program on several GPUs";

@@ -7,7 +7,7 @@ use super::terminal::{BAD, FAINT, GOOD, TITLE, grouped, styled, wrapped, wrapped
 use super::weights_check::{lines, mismatch};
 use crate::input_options::SIZES;
 use crate::job_info::{Burn, GpuName, JobInfo};
-use crate::report::{Peak, Verdict};
+use crate::report::Verdict;
 use crate::several_gpus::Nccl;
 
 /// `resnet-50 in burn 0.22.1: batch 32, 224x224 px, fp32, adam`: the framework, and all that decides the figures.
@@ -207,12 +207,12 @@ pub(super) fn search_page(
     page + &styled(FAINT, notes) + "\n"
 }
 
-/// What the largest job needs that was found for `gpu`.
-pub(super) fn found_needs(gpu: &GpuName, peak: &Peak) -> String {
-    let needs = format!("  needs {} of {}", peak.required_bytes, gpu.available());
-    match gpu.overhead_bytes {
-        Bytes::ZERO => needs,
-        _ => format!("{needs}; nvidia-smi shows up to {}", peak.device_bytes),
+/// What a job needs of `gpu` that a search found, and what `nvidia-smi` shows, if it fits.
+pub(super) fn found_needs(gpu: &GpuName, required: Bytes, shown: Option<Bytes>) -> String {
+    let needs = format!("  needs {required} of {}", gpu.available());
+    match shown.filter(|_| gpu.overhead_bytes != Bytes::ZERO) {
+        None => needs,
+        Some(shown) => format!("{needs}; nvidia-smi shows up to {shown}"),
     }
 }
 

@@ -30,11 +30,8 @@ fn batch_lines(card: &CardBatch) -> String {
         ),
     };
     let needs = match &card.at_max {
-        Some(peak) => found_needs(gpu, peak),
-        None => {
-            let needs = card.next.peak.required_bytes;
-            format!("  needs {needs} of {}", gpu.available())
-        }
+        Some(peak) => found_needs(gpu, peak.required_bytes, Some(peak.device_bytes)),
+        None => found_needs(gpu, card.next.peak.required_bytes, None),
     };
     let _ = writeln!(lines, "{needs}");
     let _ = writeln!(lines, "  batch {}: {}", card.next.batch, card.next.refused);

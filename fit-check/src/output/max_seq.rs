@@ -18,7 +18,8 @@ fn length_lines(card: &CardLength) -> String {
     };
     let mut lines = format!("{answer} on {}\n", gpu.name);
     if let Some(peak) = &card.at_max {
-        let _ = writeln!(lines, "{}", found_needs(gpu, peak));
+        let needs = found_needs(gpu, peak.required_bytes, Some(peak.device_bytes));
+        let _ = writeln!(lines, "{needs}");
     }
     let _ = match &card.next {
         Some(next) => writeln!(lines, "  {} tokens: {}", grouped(next.seq), next.refused),

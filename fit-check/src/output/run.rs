@@ -145,10 +145,7 @@ const COLUMNS: usize = 860;
 
 /// The memory that the program held, over its calls of the driver.
 fn curve(usage: &CardUsage) -> Markup {
-    let room = usage
-        .gpu
-        .usable_bytes
-        .saturating_sub(usage.gpu.overhead_bytes);
+    let room = usage.gpu.available();
     // Where the card is far larger than the peak, the peak is the top.
     let top = match room.0 > 2 * usage.peak_bytes.0 {
         true => usage.peak_bytes,

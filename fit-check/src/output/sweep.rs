@@ -36,9 +36,9 @@ impl TableReport {
                 rows.push((number, row));
             }
         }
-        let cards = || self.cards.iter().map(|card| card.label.as_str());
+        let cards: Vec<_> = self.cards.iter().map(|card| card.label.as_str()).collect();
         let batch = |row: &&Row, card: usize| row.cells[card].max_batch.unwrap_or_default();
-        sweeps_of(jobs, unit, cards, batch)
+        sweeps_of(jobs, unit, &cards, batch)
     }
 }
 
@@ -81,16 +81,16 @@ impl TorchTableReport {
             };
             jobs.entry(title(&name)).or_default().push((seq, row));
         }
-        let cards = || self.cards.iter().map(String::as_str);
-        sweeps_of(jobs, TOKENS, cards, |row, card| row.batches[card])
+        let cards: Vec<_> = self.cards.iter().map(String::as_str).collect();
+        sweeps_of(jobs, TOKENS, &cards, |row, card| row.batches[card])
     }
 }
 
-/// The curves of `jobs`, which have rows at several sizes, with what `batch` says of a row on a card.
-fn sweeps_of<'a, R, C: Iterator<Item = &'a str>>(
+/// The curves of those of `jobs` that have rows at several sizes, with what `batch` says of a row on one of `cards`.
+fn sweeps_of<R>(
     jobs: IndexMap<String, Vec<(u64, R)>>,
     unit: &'static str,
-    cards: impl Fn() -> C,
+    cards: &[&str],
     batch: impl Fn(&R, usize) -> u64,
 ) -> Vec<Sweep> {
     let jobs = jobs.into_iter().filter(|(_, rows)| rows.len() > 1);
@@ -100,7 +100,7 @@ fn sweeps_of<'a, R, C: Iterator<Item = &'a str>>(
             let points = rows.iter().map(|(size, row)| (*size, batch(row, card)));
             points.filter(|(_, batch)| *batch > 0).collect()
         };
-        let lines = cards().enumerate();
+        let lines = cards.iter().enumerate();
         let lines = lines.map(|(card, label)| (label.to_string(), of_card(card)));
         Sweep {
             title,
@@ -161,9 +161,6 @@ impl CurveFile {
 /// The curves on a page, for a wide screen and for a narrow one.
 pub(super) fn charts(sweeps: &[Sweep]) -> Markup {
     html! {
-        @for sweep in sweeps {
-            div.chart-wide { (curve::draw(sweep, chart::WIDE)) }
-            div.chart-narrow { (curve::draw(sweep, chart::NARROW)) }
-        }
+        @for sweep in sweeps { (chart::on_page(|canvas| curve::draw(sweep, canvas))) }
     }
 }

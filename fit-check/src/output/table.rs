@@ -13,7 +13,7 @@ use super::terminal::{BAD, FAINT, columns, styled, wrapped, wrapped_lines};
 use super::weights_check::mismatch;
 use super::{Cell, Report, Table, column};
 use crate::job_info::Burn;
-use crate::plots::curve;
+use crate::plots::{chart, curve};
 use crate::preset::Unit;
 use crate::table::{BatchCell, Row, TableReport};
 use crate::user_error::first_line;
@@ -298,6 +298,6 @@ const STYLE: &str = include_str!("table.css");
 
 /// The page of a table, with the style of its curves.
 pub(super) fn page(body: &Markup) -> String {
-    let style = [curve::style().as_str(), STYLE].concat();
+    let style = [curve::style().as_str(), chart::ON_PAGE, STYLE].concat();
     document("Largest batches", &style, body)
 }

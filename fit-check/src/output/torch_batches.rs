@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use estimator::Bytes;
 use maud::html;
 
-use super::job_lines::in_tokens;
+use super::job_lines::{found_needs, in_tokens};
 use super::sweep::charts;
 use super::table::page;
 use super::terminal::{BAD, GOOD, columns, styled, wrapped, wrapped_lines};
@@ -20,18 +19,12 @@ fn card_lines(card: &TorchCardBatch, is_recorded_now: bool) -> String {
         batch => styled(GOOD, format!("batch {batch}{}", in_tokens(card.max_tokens))),
     };
     let gpu = &card.gpu;
-    let available = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
-    let at = card.at_max.as_ref().unwrap_or(&card.next);
-    let mut lines = format!("{answer} on {}\n", gpu.name);
-    let _ = write!(lines, "  needs {} of {available}", at.required_bytes);
-    if gpu.overhead_bytes != Bytes::ZERO && card.at_max.is_some() {
-        let _ = write!(lines, "; nvidia-smi shows up to {}", at.device_bytes);
-    }
-    let _ = writeln!(
-        lines,
-        "\n  batch {}: {}",
-        card.next.batch, card.next_refused
-    );
+    let needs = match &card.at_max {
+        Some(at) => found_needs(gpu, at.required_bytes, Some(at.device_bytes)),
+        None => found_needs(gpu, card.next.required_bytes, None),
+    };
+    let mut lines = format!("{answer} on {}\n{needs}\n", gpu.name);
+    let _ = writeln!(lines, "  batch {}: {}", card.next.batch, card.next_refused);
     if let Some(batch) = card.expandable_batch {
         let _ = writeln!(
             lines,

@@ -25,6 +25,9 @@ const STACK: [Category; 8] = [
 /// tell apart (SRON/EPS/TN/09-002, 2021, figure 1), with a darker grey.
 pub const STYLE: &str = include_str!("chart.css");
 
+/// The style of a page with charts: one of two sizes is shown.
+pub const ON_PAGE: &str = include_str!("on_page.css");
+
 /// The label of the axis.
 pub const AXIS: &str = "operations in the order in which they happen, not time";
 
@@ -59,6 +62,14 @@ const COLUMN: f64 = 2.0;
 /// The chart as a file of its own.
 pub fn render(plot: &Plot) -> String {
     format!("{}\n", draw(plot, WIDE, true).into_string())
+}
+
+/// What `draw` draws, on a page that shows it as wide as its reader's screen is: with [`ON_PAGE`].
+pub fn on_page(draw: impl Fn(Canvas) -> Markup) -> Markup {
+    html! {
+        div.chart-wide { (draw(WIDE)) }
+        div.chart-narrow { (draw(NARROW)) }
+    }
 }
 
 /// The chart on `canvas`; `alone` if it is a file of its own.
@@ -114,7 +125,7 @@ impl<'a> Chart<'a> {
         let live = plot.peak_bytes.as_f64().max(1.0);
         let card = plot.verdicts.first().map(|verdict| {
             let gpu = &verdict.gpu;
-            let left = gpu.usable_bytes.saturating_sub(gpu.overhead_bytes);
+            let left = gpu.available();
             let name = match gpu.provenance {
                 Some(_) => format!("{left} of {} for the job", gpu.name),
                 None => gpu.name.clone(),

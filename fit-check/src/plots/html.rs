@@ -36,8 +36,7 @@ pub fn render(plot: &Plot) -> String {
              how long each takes is not known. Where many fall into one column, the one \
              with the most in use is shown."
         }
-        div.chart-wide { (chart::draw(plot, chart::WIDE, false)) }
-        div.chart-narrow { (chart::draw(plot, chart::NARROW, false)) }
+        (chart::on_page(|canvas| chart::draw(plot, canvas, false)))
         h2 { "At the peak" }
         (at_peak(plot))
         h2 { "Layers" }
@@ -46,7 +45,7 @@ pub fn render(plot: &Plot) -> String {
         (assumptions(plot))
         script { (PreEscaped(SORT)) }
     };
-    let style = [chart::STYLE, STYLE].concat();
+    let style = [chart::STYLE, chart::ON_PAGE, STYLE].concat();
     document(&format!("{title} - fit-check"), &style, &body)
 }
 

@@ -236,13 +236,7 @@ pub fn of_kept(
     cards: &[Card],
     advise: Advise,
 ) -> TorchBatchReport {
-    let search = Search {
-        torch: Torch::of(&kept.process),
-        optimizer: None,
-        config,
-        scaling: kept.scaling.clone(),
-        recorded: BTreeMap::new(),
-    };
+    let search = Search::of_kept(kept, config);
     let batch = |card: &Card| {
         let batch = search.predict(card.available().0);
         let why = "it was recorded beforehand, at two small batches";
@@ -263,6 +257,11 @@ pub fn of_kept(
     }
 }
 
+/// The largest batch on `card` of a network that was recorded beforehand; 0 if not even one sample fits.
+pub fn largest_of_kept(kept: &Kept, config: AllocatorConfig, card: &Card) -> u64 {
+    Search::of_kept(kept, config).predict(card.available().0)
+}
+
 /// What is known about a program on the cards of one generation.
 struct Search {
     torch: Torch,
@@ -274,6 +273,17 @@ struct Search {
 }
 
 impl Search {
+    /// What is known of a network that was recorded beforehand.
+    fn of_kept(kept: &Kept, config: AllocatorConfig) -> Self {
+        Self {
+            torch: Torch::of(&kept.process),
+            optimizer: None,
+            config,
+            scaling: kept.scaling.clone(),
+            recorded: BTreeMap::new(),
+        }
+    }
+
     /// Records the program at two small batches.
     fn learn(card: &Card, record: &mut impl Record) -> Result<Self, UserError> {
         let mut mismatch = None;

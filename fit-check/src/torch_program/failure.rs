@@ -29,11 +29,11 @@ pub fn failure(
         });
     if let Some((recording, error)) = raised {
         let process = &recording.process;
-        let of = match process.world_size {
-            0 | 1 => String::new(),
-            _ => format!("rank {}: ", process.rank),
-        };
-        return Some(raised_error(&of, program, error));
+        let raised = raised_error(program, error);
+        return Some(match process.world_size {
+            0 | 1 => raised,
+            _ => raised.about(format_args!("rank {}", process.rank)),
+        });
     }
     if let Some(error) = missing_rank(program, recordings, ended) {
         return Some(error);
@@ -105,8 +105,7 @@ pub fn unused(command: &[OsString], ended: Ended) -> UserError {
     }
 }
 
-/// The error that a process raised; `of` names the process, if there are several.
-fn raised_error(of: &str, program: &str, error: &ProgramError) -> UserError {
+fn raised_error(program: &str, error: &ProgramError) -> UserError {
     let place = match (&error.file, error.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
@@ -121,8 +120,7 @@ fn raised_error(of: &str, program: &str, error: &ProgramError) -> UserError {
         .hint
         .clone()
         .unwrap_or_else(|| usual_hint(error).into());
-    let message = first_line(&error.message);
-    UserError::new(format!("{of}{place}: {class}{message}")).hint(hint)
+    UserError::new(format!("{place}: {class}{}", first_line(&error.message))).hint(hint)
 }
 
 /// The hint for an error about which the recorder has none.

@@ -8,10 +8,8 @@ use torch_memory::allocator::AllocatorConfig;
 use torch_memory::kept::{self, Kept};
 use torch_memory::replay::{Replay, least_capacity};
 
-use super::batches::of_kept;
-use super::job::TorchJob;
+use super::batches::largest_of_kept;
 use super::versions::least_capability;
-use crate::cli::Advise;
 use crate::resolve::Card;
 
 /// PyTorch's figures for a job.
@@ -58,11 +56,9 @@ impl TorchBatch {
         if card.device.runtime != Runtime::Cuda || capability < least_capability(cuda) {
             return None;
         }
-        let (config, cards) = (AllocatorConfig::default(), std::slice::from_ref(card));
-        let found = of_kept(TorchJob::default(), &kept, config, cards, Advise::Never);
         Some(Self {
+            max_batch: largest_of_kept(&kept, AllocatorConfig::default(), card),
             version: kept.process.torch,
-            max_batch: found.cards.first()?.max_batch,
         })
     }
 }
