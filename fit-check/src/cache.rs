@@ -132,7 +132,7 @@ impl Cache {
             }
             let folder = self.folder.as_deref().unwrap_or(Path::new("."));
             fs::create_dir_all(folder)?;
-            file::replace(&path, None, &entry)?;
+            file::replace(&path, None, entry.as_bytes())?;
             self.shrink(MAX_BYTES)
         };
         // The user gets the answer all the same.

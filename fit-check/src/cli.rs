@@ -179,6 +179,10 @@ pub struct MaxBatch {
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
+    /// Keep what was recorded of a PyTorch program, or of a path with --framework pytorch: `estimate FILE --batch N`,
+    /// `max-batch FILE` and `gpus --fits FILE` answer from it for any card, without the program
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
     /// Whether the answer is kept.
     #[command(flatten)]
     pub caching: Caching,
@@ -219,8 +223,8 @@ fn not_a_length(arg: Arg) -> Arg {
 /// `arg` of a command that takes a program in place of a model: what describes the job is then in the program.
 fn not_with_command(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
-        "gpu" | "gpus" | "memory" | "seq" | "advise" | "svg" | "format" | "output" | "quiet"
-        | "command" => arg,
+        "gpu" | "gpus" | "memory" | "seq" | "advise" | "svg" | "save" | "format" | "output"
+        | "quiet" | "command" => arg,
         "allow_writes" | "timeout" => arg.requires("command"),
         // A default value, and not an option, since `estimate` shares it and needs one.
         "model" => arg
@@ -244,7 +248,7 @@ pub struct Table {
     /// Use the rows and columns of a published table: lambda-2020
     #[arg(long, value_name = "NAME", conflicts_with = "models")]
     pub preset: Option<String>,
-    /// The framework that trains them: burn, or pytorch
+    /// The framework that trains them: burn, pytorch, or burn,pytorch for networks that were recorded beforehand
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,
     /// What only PyTorch has.
@@ -467,9 +471,12 @@ pub struct Gpus {
     /// GPUs of one kind that train it together, with --strategy ddp [default: 2]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub count: Option<String>,
-    /// The framework that trains it, with --fits: burn, or pytorch for networks that public packages define
+    /// The framework that trains it, with --fits: burn, or pytorch
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,
+    /// What only PyTorch has.
+    #[command(flatten)]
+    pub torch: TorchOptions,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -496,8 +503,8 @@ pub struct HubAccess {
 #[derive(Debug, Args)]
 pub struct Job {
     /// A model of the zoo, for instance resnet-50 (`fit-check models` lists them); or a path: a
-    /// safetensors file or its index, a config.json, or a folder with them; or a name on the Hugging Face
-    /// Hub: Qwen/Qwen3-0.6B
+    /// safetensors file or its index, a config.json, a folder with them, or what `max-batch --save` wrote; or
+    /// a name on the Hugging Face Hub: Qwen/Qwen3-0.6B
     pub model: String,
     /// Where a name on the Hub is looked for.
     #[command(flatten)]

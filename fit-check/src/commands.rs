@@ -10,9 +10,8 @@ mod models;
 mod run;
 mod shell;
 pub mod table;
+mod torch;
 mod torch_batches;
-mod torch_path;
-mod torch_zoo;
 mod verify;
 
 use std::process::ExitCode;

@@ -180,7 +180,7 @@ impl cli::PlotFiles {
     /// A file cannot be written.
     pub fn write(&self, plot: &Plot) -> anyhow::Result<()> {
         self.files()
-            .try_for_each(|(file, draw)| file.save(&draw(plot)))
+            .try_for_each(|(file, draw)| file.save(draw(plot)))
     }
 
     fn files(&self) -> impl Iterator<Item = (File<'_>, Draw)> {

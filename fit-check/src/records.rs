@@ -176,7 +176,7 @@ pub fn today() -> String {
 /// The file does not exist or cannot be written. It is not created, since records belong to the repository.
 pub fn append(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
     let line = serde_json::to_string(record)? + "\n";
-    Ok(file::append(path, &line).map_err(|error| unwritable(path, &error))?)
+    Ok(file::append(path, line.as_bytes()).map_err(|error| unwritable(path, &error))?)
 }
 
 /// Checks that the file at `path` can be appended to, before any work is done for it.

@@ -1,12 +1,14 @@
 //! Largest batches of models x cards x precisions, as every format shows them.
 
 use estimator::{LargestFit, Limit, Method};
+use model_zoo::{Job, Variant};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::job_info::{GpuName, JobInfo};
 use crate::preset::{Preset, Unit};
 use crate::resolve::Card;
+use crate::torch_program::kept::TorchBatch;
 
 /// The answer of `table`.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -57,6 +59,34 @@ pub struct Row {
     pub unit: Unit,
     /// One cell for each column.
     pub cells: Vec<BatchCell>,
+    /// PyTorch's largest batches of the same job, if they were asked for and it was recorded beforehand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pytorch: Option<TorchCells>,
+}
+
+/// PyTorch's largest batches of a job.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TorchCells {
+    /// PyTorch's version.
+    pub version: String,
+    /// Samples in the largest batch for each column; none where this PyTorch does not run.
+    pub max_batches: Vec<Option<u64>>,
+}
+
+impl TorchCells {
+    /// PyTorch's largest batches of `job` on `cards`; none as for [`TorchBatch::of`], or if it runs on none of them.
+    pub fn of(published: Option<&Variant>, job: &Job, cards: &[Card]) -> Option<Self> {
+        let found = cards
+            .iter()
+            .map(|card| TorchBatch::of(published, job, card));
+        let found: Vec<_> = found.collect();
+        let version = found.iter().flatten().next()?.version.clone();
+        let batches = found.into_iter();
+        Some(Self {
+            version,
+            max_batches: batches.map(|found| Some(found?.max_batch)).collect(),
+        })
+    }
 }
 
 /// The largest batch of a model in one precision on one card.

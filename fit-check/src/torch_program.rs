@@ -3,7 +3,8 @@
 //! A program is started with two doors open ([`launch`]): a recorder in its Python, which answers if it uses PyTorch's CUDA, and
 //! the counting driver, which answers if it opens CUDA itself. What the recorder saw is replayed in PyTorch's allocator
 //! (`estimator/torch`) for each card ([`report`]); two recordings at small batches tell the largest batch
-//! ([`batches`]). On a GPU of this machine a program is measured ([`measured`]) and compared with its recording ([`verify_report`]). A snapshot of PyTorch's allocator is replayed likewise ([`snapshot`]).
+//! ([`batches`]). On a GPU of this machine a program is measured ([`measured`]) and compared with its recording ([`verify_report`]). A snapshot of PyTorch's allocator is replayed likewise
+//! ([`snapshot`]). Where no program is typed, a [`source`](source::Source) has the step.
 
 pub mod alternatives;
 pub mod batches;
@@ -18,8 +19,10 @@ pub mod plot;
 pub mod python;
 pub mod quiet;
 pub mod report;
+pub mod saved;
 pub mod silent;
 pub mod snapshot;
+pub mod source;
 pub mod verify_report;
 pub mod versions;
 

@@ -237,6 +237,76 @@ fn two_small_batches_tell_the_largest() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }
 
+/// What [`STEP`] says follows from its numbers: 62 samples fit in 1 GiB, and 30 need 20 MiB and 30 times 16.
+#[test]
+fn what_was_saved_answers_without_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("job.fit");
+    let file = file.to_str().unwrap();
+    let save = format!("max-batch --memory 2GiB --save {file}");
+    let output = fit_check(&save, STEPS, "{batch}");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let ask = |command: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+            .args(
+                command
+                    .split_whitespace()
+                    .map(|word| word.replace("FILE", file)),
+            )
+            .env("FIT_CHECK_NO_PROGRESS", "1")
+            .output()
+            .unwrap();
+        let error = text(&output.stderr);
+        (output.status.code(), text(&output.stdout), error)
+    };
+    let (status, answer, error) = ask("max-batch FILE --memory 1GiB --format json");
+    assert_eq!(status, Some(0), "{error}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["cards"][0]["max_batch"], 62);
+    assert_eq!(answer["optimizer"], "SGD");
+    let (status, answer, error) = ask("estimate FILE --batch 30 --memory 1GiB --format json");
+    assert_eq!(status, Some(0), "{error}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let required = &answer["processes"][0]["peak"]["required_bytes"];
+    assert_eq!(*required, (20_u64 + 30 * 16) << 20);
+    assert_eq!(answer["approximations"][0]["kind"], "value read as zero");
+    let program = answer["program"].as_str().unwrap();
+    assert!(program.ends_with(" 30"), "{program}");
+    assert_eq!(ask("estimate FILE --batch 63 --memory 1GiB").0, Some(1));
+    // 16 GiB for samples: a card of 16 GB is too small.
+    let (status, cards, error) = ask("gpus --fits FILE --batch 1024 --format csv");
+    assert_eq!(status, Some(0), "{error}");
+    assert!(cards.contains("l4") && !cards.contains("t4"), "{cards}");
+    let (_, table, _) = ask("table FILE --gpus l4 --format csv");
+    let (_, largest, _) = ask("max-batch FILE --gpu l4 --format json");
+    let largest: Value = serde_json::from_str(&largest).unwrap();
+    let batch = largest["cards"][0]["max_batch"].to_string();
+    assert!(table.trim_end().ends_with(&batch), "{table}");
+    for (command, hint) in [
+        ("estimate FILE", "hint: --batch N says which"),
+        (
+            "estimate FILE --batch 2 --optimizer sgd",
+            "hint: leave it out",
+        ),
+        (
+            "estimate FILE --batch 2 --precision bf16",
+            "hint: leave it out",
+        ),
+        (
+            "max-batch FILE --gpu l4 --save FILE",
+            "hint: leave --save out",
+        ),
+        (
+            "verify FILE --batch 2",
+            "hint: unpack it; if `max-batch --save` wrote it",
+        ),
+    ] {
+        let (status, _, error) = ask(command);
+        assert_eq!(status, Some(2), "{command}");
+        assert!(error.contains(hint), "{command}: {error}");
+    }
+}
+
 /// With `{batch}{seq}` in one word a batch of 6 and a sequence of 1 are 61 samples of [`STEP`]; 62 fit.
 #[test]
 fn each_length_of_a_sequence_is_a_row() {

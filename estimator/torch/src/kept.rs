@@ -1,8 +1,15 @@
-//! Networks of public packages that were recorded beforehand (`zoo/record.py`): an answer for any batch, without Python.
+//! What was recorded beforehand, at two batches: an answer for any batch, without Python. Networks of public packages are a part
+//! of this crate (`zoo/record.py`); a user's program is in a file ([`saved`](crate::saved)).
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
 
 use crate::compressed::{Damaged, decompress};
 use crate::scaling::Scaling;
-use crate::stream::{self, Process, StreamError};
+use crate::stream::{self, Process, Recording, StreamError};
+use crate::trace::Approximation;
 
 /// The files: the name of a network, its number format and the card, and what was recorded.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kept_files.rs"));
@@ -15,25 +22,29 @@ const CARDS: &[(u32, &str, &str)] = &[
     (90, "H200", ".h200"),
 ];
 
-/// The compute capability of most cards, for an answer about none.
-const USUAL_CAPABILITY: u32 = 86;
+/// The compute capability (times ten) of most cards, for an answer about none.
+pub const USUAL_CAPABILITY: u32 = 86;
 
-/// A network that was recorded.
+/// A program that was recorded.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The versions that made it.
+    /// The process, and the versions that made it.
     pub process: Process,
     /// What it does at any batch.
     pub scaling: Scaling,
+    /// What was not followed exactly, without bytes, which depend on the batch.
+    pub approximations: Vec<Approximation>,
+    /// More about the program: the class of its optimizer, for instance.
+    pub information: BTreeMap<String, Value>,
     /// The card on which it was recorded.
-    pub recorded_on: &'static str,
+    pub recorded_on: String,
 }
 
-/// Why a recorded network cannot be read. The data is a part of this crate.
+/// Why something recorded cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// It cannot be decompressed, or has other lines than `record.py` writes.
-    #[error("the recorded network is damaged")]
+    /// It cannot be decompressed, or lacks lines.
+    #[error("the recording is damaged")]
     Damaged,
     /// A line is not understood.
     #[error(transparent)]
@@ -65,9 +76,9 @@ fn nearest(capability: Option<u32>) -> (&'static str, &'static str) {
     (recorded_on, ending)
 }
 
-/// The card on which networks were recorded for cards of this compute capability (times ten).
-pub fn recorded_on(capability: u32) -> &'static str {
-    nearest(Some(capability)).0
+/// The card on which networks were recorded for cards of this compute capability (times ten), or for most cards.
+pub fn recorded_on(capability: Option<u32>) -> &'static str {
+    nearest(capability).0
 }
 
 /// The recorded network `name` with this number format, with the kernels of a card of this compute capability (times ten); none
@@ -83,33 +94,72 @@ pub fn find(
 ) -> Result<Option<Kept>, KeptError> {
     let (recorded_on, ending) = nearest(capability);
     let file = format!("{name}.{precision}{ending}");
-    let found = FILES.iter().find(|(known, _)| *known == file);
-    found.map(|(_, data)| read(data, recorded_on)).transpose()
+    let Some((_, data)) = FILES.iter().find(|(known, _)| *known == file) else {
+        return Ok(None);
+    };
+    let text = String::from_utf8(decompress(data)?).map_err(|_| KeptError::Damaged)?;
+    Kept::read(&text, recorded_on.into()).map(Some)
 }
 
-fn read(data: &[u8], recorded_on: &'static str) -> Result<Kept, KeptError> {
-    let text = decompress(data)?;
-    let recording = stream::read(text.as_slice())?;
-    let text = std::str::from_utf8(&text).map_err(|_| KeptError::Damaged)?;
-    let mut last = text.lines().rev();
-    let slopes = last
-        .next()
-        .and_then(|line| line.strip_prefix("[\"slopes\",")?.strip_suffix(']'));
-    let slopes: Vec<i64> = slopes
-        .and_then(|list| serde_json::from_str(list).ok())
-        .ok_or(KeptError::Damaged)?;
-    let batch = last
-        .next()
-        .and_then(|line| line.strip_prefix("[\"batch\",")?.strip_suffix(']'));
-    let batch = batch
-        .and_then(|batch| batch.parse().ok())
-        .ok_or(KeptError::Damaged)?;
-    let scaling = Scaling::known(batch, recording.trace, slopes).ok_or(KeptError::Damaged)?;
-    Ok(Kept {
-        process: recording.process,
-        scaling,
-        recorded_on,
-    })
+impl Kept {
+    /// Reads a stream of the recorder at some batch, and two lines after it: `["batch", B]` and `["slopes", [...]]`, the bytes that
+    /// one more sample adds to each block.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn read(text: &str, recorded_on: String) -> Result<Self, KeptError> {
+        let recording = stream::read(text.as_bytes())?;
+        let mut last = text.lines().rev();
+        let mut fields = |start: &str| {
+            let line = last.next()?.strip_prefix(start)?.strip_suffix(']')?;
+            Some(line.to_string())
+        };
+        let slopes: Option<Vec<i64>> =
+            fields("[\"slopes\",").and_then(|list| serde_json::from_str(&list).ok());
+        let batch = fields("[\"batch\",").and_then(|batch| batch.parse().ok());
+        let (slopes, batch) = slopes.zip(batch).ok_or(KeptError::Damaged)?;
+        let scaling = Scaling::known(batch, recording.trace, slopes).ok_or(KeptError::Damaged)?;
+        Ok(Self {
+            process: recording.process,
+            scaling,
+            approximations: recording.approximations,
+            information: recording.information,
+            recorded_on,
+        })
+    }
+
+    /// What the program does with `batch` samples.
+    pub fn at(&self, batch: u64) -> Recording {
+        Recording {
+            process: self.process.clone(),
+            trace: self.scaling.at(batch),
+            approximations: self.approximations.clone(),
+            information: self.information.clone(),
+            ..Recording::default()
+        }
+    }
+
+    /// Writes what [`Kept::read`] reads.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (batch, trace, slopes) = self.scaling.parts();
+        stream::write(out, &self.process, trace)?;
+        for found in &self.approximations {
+            let Approximation {
+                kind, text, count, ..
+            } = found;
+            writeln!(out, "{}", json!(["x", kind, text, 0, count]))?;
+        }
+        if !self.information.is_empty() {
+            writeln!(out, "{}", json!(["i", self.information]))?;
+        }
+        writeln!(out, "[\"batch\",{batch}]")?;
+        writeln!(out, "[\"slopes\",{}]", json!(slopes))
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod pickle;
 #[cfg(unix)]
 pub mod recorder;
 pub mod replay;
+pub mod saved;
 pub mod scaling;
 pub mod search;
 pub mod snapshot;

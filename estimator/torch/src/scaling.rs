@@ -92,6 +92,11 @@ impl Scaling {
         })
     }
 
+    /// The batch of the first trace, that trace, and the bytes that one more sample adds to each of its blocks.
+    pub fn parts(&self) -> (u64, &Trace, &[i64]) {
+        (self.batch, &self.first, &self.slopes)
+    }
+
     /// Whether more samples take more memory at all.
     pub fn grows(&self) -> bool {
         self.slopes.iter().any(|slope| *slope > 0)

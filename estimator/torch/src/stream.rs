@@ -1,7 +1,7 @@
 //! Reads what the recorder writes: one JSON array a line, whose first element is its kind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::BufRead;
+use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -143,6 +143,79 @@ pub fn read(mut lines: impl BufRead) -> Result<Recording, StreamError> {
     }
 }
 
+/// Writes what `process` did as a stream that [`read`] reads.
+///
+/// # Errors
+///
+/// It cannot be written.
+pub fn write(out: &mut impl Write, process: &Process, trace: &Trace) -> io::Result<()> {
+    fn line(out: &mut impl Write, fields: impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, &fields)?;
+        out.write_all(b"\n")
+    }
+    let number = |index: Option<u32>| index.map_or(-1, i64::from);
+    line(out, ("hello", process))?;
+    let mut names: Vec<&str> = Vec::new();
+    let mut name_ids = HashMap::new();
+    let of_modules = trace.modules.iter();
+    let of_modules = of_modules.flat_map(|module| [module.path.as_str(), &module.class]);
+    for (index, name) in trace.names.iter().map(String::as_str).enumerate() {
+        names.push(name);
+        name_ids.entry(name).or_insert(index);
+    }
+    for name in of_modules {
+        name_ids.entry(name).or_insert_with(|| {
+            names.push(name);
+            names.len() - 1
+        });
+    }
+    for (index, name) in names.iter().enumerate() {
+        line(out, ("n", index, name))?;
+    }
+    for (index, module) in trace.modules.iter().enumerate() {
+        let (path, class) = (
+            name_ids[module.path.as_str()],
+            name_ids[module.class.as_str()],
+        );
+        line(out, ("m", index, path, class))?;
+    }
+    for event in trace.events.iter() {
+        match *event {
+            Event::Allocate(id) => {
+                let block = trace.block(id);
+                let operator = number(block.operator.map(|name| name.0));
+                let module = number(block.module.map(|module| module.0));
+                let kind = block.kind as u8;
+                line(
+                    out,
+                    (
+                        "a",
+                        id.0,
+                        block.bytes,
+                        operator,
+                        module,
+                        block.stream,
+                        kind,
+                        0,
+                    ),
+                )?;
+                if let Some(role) = block.role {
+                    let parameter = number(block.parameter.map(|name| name.0));
+                    line(out, ("r", id.0, role, parameter))?;
+                }
+            }
+            Event::Free(id) => line(out, ("f", id.0))?,
+            Event::EmptyCache => line(out, ["e"])?,
+            Event::ResetPeaks => line(out, ["z"])?,
+            Event::Phase(index) => {
+                let phase = trace.phases[index as usize];
+                line(out, ("p", phase.phase, phase.step))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The fields of an allocation: block, bytes, operator, module, stream, kind, device.
 type Allocation = (u32, u64, i64, i64, u32, u8, u32);
 
@@ -200,13 +273,9 @@ impl Reader {
             operator,
             module,
             stream,
-            kind: match kind {
-                0 => BlockKind::Tensor,
-                1 => BlockKind::Workspace,
-                2 => BlockKind::KernelTemporary,
-                3 => BlockKind::Optional,
-                _ => return Err(format!("{kind} is no kind of a block")),
-            },
+            kind: *BlockKind::ALL
+                .get(kind as usize)
+                .ok_or_else(|| format!("{kind} is no kind of a block"))?,
             role: None,
             parameter: None,
         });
@@ -393,6 +462,18 @@ mod tests {
             panic!("{:?}", recording.ended);
         };
         assert_eq!((error.class.as_str(), error.line), ("ValueError", Some(7)));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let recording = read(STREAM.as_bytes()).unwrap();
+        let mut written = Vec::new();
+        write(&mut written, &recording.process, &recording.trace).unwrap();
+        let again = read(written.as_slice()).unwrap();
+        assert_eq!(
+            (again.process, again.trace),
+            (recording.process, recording.trace)
+        );
     }
 
     #[test]

@@ -47,6 +47,16 @@ pub enum BlockKind {
     Optional,
 }
 
+impl BlockKind {
+    /// The kinds, by the number that a stream has for each.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Tensor,
+        Self::Workspace,
+        Self::KernelTemporary,
+        Self::Optional,
+    ];
+}
+
 /// What a tensor is for, where the recorder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -8,7 +8,7 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
-use crate::commands::torch_zoo;
+use crate::commands::torch;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::job_info::JobInfo;
 use crate::output::job_lines::job_name;
@@ -29,8 +29,8 @@ pub fn run(raw: &cli::Estimate) -> anyhow::Result<u8> {
     if snapshot::is_snapshot(&raw.job.model) {
         return of_snapshot(raw);
     }
-    if torch_zoo::is_asked_about(&raw.job)? {
-        return torch_zoo::estimate(raw);
+    if torch::is_asked_about(&raw.job)? {
+        return torch::estimate(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::typed(&raw.batch, &raw.tokens))?;
     answer(raw, &request)

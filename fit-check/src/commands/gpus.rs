@@ -4,7 +4,7 @@ use estimator::Gpu;
 use strum::VariantNames;
 
 use crate::cli;
-use crate::commands::torch_zoo;
+use crate::commands::torch;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
@@ -32,8 +32,14 @@ pub fn run(raw: &cli::Gpus) -> anyhow::Result<u8> {
 
 /// The cards on which a training step fits.
 fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
-    if torch_zoo::is_asked(&raw.framework, None, &raw.step.options, &raw.runtime)? {
-        return torch_zoo::gpus(raw, name);
+    if torch::is_asked(
+        &[name],
+        &raw.framework,
+        &raw.torch,
+        &raw.step.options,
+        &raw.runtime,
+    )? {
+        return torch::gpus(raw, name);
     }
     let (model, origin) = model_source::find(name, raw.hub.offline)?;
     let batch = Batch::typed(&raw.batch, &raw.tokens);

@@ -8,12 +8,11 @@ use super::advising;
 use crate::advice::{self, Goal};
 use crate::cache::{Answer, Cache, Question};
 use crate::cli::{self, Advise};
+use crate::commands::torch;
 use crate::commands::torch_batches::Asked;
-use crate::commands::torch_zoo;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::job_info::JobInfo;
 use crate::output::job_lines::job_name;
-use crate::output::sweep::CurveFile;
 use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::{CardBatch, MaxBatchReport};
@@ -34,16 +33,16 @@ pub fn run(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
         let named = &raw.job.cards;
         let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
         let sizes = &raw.job.step.options.sizes;
-        let asked = Asked::new(&raw.command, sizes, &raw.program, raw.advise)?;
+        let asked = Asked::new(&raw.command, sizes, &raw.program)?;
         if sizes.seqs()?.len() > 1 {
             return Err(UserError::new("max-batch takes one --seq")
                 .hint("`fit-check table` takes several lengths, with commas between them")
                 .into());
         }
-        return asked.run(&cards, &raw.output, &CurveFile::default());
+        return asked.max_batch(raw, &cards);
     }
-    if torch_zoo::is_asked_about(&raw.job)? {
-        return torch_zoo::max_batch(raw);
+    if torch::is_asked_about(&raw.job)? {
+        return torch::max_batch(raw);
     }
     let request = ResolvedRequest::new(&raw.job, Batch::default())?;
     answer(raw, &request)
@@ -56,6 +55,11 @@ pub fn answer<M: Model + Sync>(
 ) -> anyhow::Result<u8> {
     if request.cards.is_empty() {
         return Err(UserError::no_card("max-batch needs a card").into());
+    }
+    if raw.save.is_some() {
+        return Err(UserError::new("--save is for PyTorch")
+            .hint("leave it out: burn's answers take a second, and are kept by themselves")
+            .into());
     }
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
@@ -87,6 +91,7 @@ impl Options {
             job: _,
             more: _,
             advise,
+            save: _,
             caching: _,
             output: _,
             program: _,

@@ -131,7 +131,7 @@ fn of_driver(raw: &cli::Run, cards: &[Card], ran: Ran) -> anyhow::Result<u8> {
             option: "--html",
             otherwise: "leave it out",
         };
-        file.save(&output::run::html(&report))?;
+        file.save(output::run::html(&report))?;
     }
     if raw.plots.svg.is_some() || raw.plots.trace.is_some() {
         anstream::eprintln!(

@@ -15,9 +15,9 @@ use estimator::{
 
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
-use crate::cli::{self, Advise};
+use crate::cli;
+use crate::commands::torch;
 use crate::commands::torch_batches::Asked;
-use crate::commands::torch_zoo;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
@@ -31,16 +31,19 @@ use crate::user_error::UserError;
 pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     if !raw.command.is_empty() {
         let cards = plan::torch_cards(raw)?;
-        let asked = Asked::new(&raw.command, &raw.options.sizes, &raw.program, Advise::Auto)?;
-        return asked.run(&cards, &raw.output, &CurveFile::new(raw)?);
+        let asked = Asked::new(&raw.command, &raw.options.sizes, &raw.program)?;
+        return asked.table(raw, &cards);
     }
-    if torch_zoo::is_asked(
-        &raw.framework,
-        Some(&raw.torch),
-        &raw.options,
-        &raw.cards.runtime,
-    )? {
-        return torch_zoo::table(raw, &plan::torch_cards(raw)?);
+    let is_pytorch = !torch::both_are_asked(&raw.framework)
+        && torch::is_asked(
+            &raw.models,
+            &raw.framework,
+            &raw.torch,
+            &raw.options,
+            &raw.cards.runtime,
+        )?;
+    if is_pytorch {
+        return torch::table(raw, &plan::torch_cards(raw)?);
     }
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;
@@ -185,7 +188,7 @@ impl Filling {
                 let cell = filled.get(&column).cloned();
                 cell.unwrap_or_else(|| entry.cell(without_answer(Error::Interrupted)))
             });
-            entry.row(plan.runtime, plan.only, cells.collect())
+            entry.row(plan, cells.collect())
         });
         let rows: Vec<_> = rows.collect();
         let mut cells = rows.iter().flat_map(|row| &row.cells);

@@ -1,6 +1,7 @@
 //! The largest batch of a PyTorch program: `max-batch` and `table` with a command.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::{self, Advise};
@@ -8,11 +9,12 @@ use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::input_options::TypedSizes;
 use crate::interrupt;
 use crate::job_info::{GpuName, SCHEMA};
+use crate::output::file::File;
 use crate::output::{self, sweep::CurveFile};
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::batches::{
-    TorchBatchReport, TorchTableReport, TorchTableRow, largest_batches,
+    Found, TorchTableReport, TorchTableRow, largest_batches, recordings,
 };
 use crate::torch_program::placeholder;
 use crate::torch_program::report::Torch;
@@ -30,7 +32,6 @@ pub struct Asked<'a> {
     command: &'a [OsString],
     /// The lengths of a sequence; empty if the program has no place for one.
     seqs: Vec<u64>,
-    advise: Advise,
     allow_writes: bool,
     timeout: Duration,
 }
@@ -45,7 +46,6 @@ impl<'a> Asked<'a> {
         command: &'a [OsString],
         sizes: &TypedSizes,
         options: &cli::ProgramOptions,
-        advise: Advise,
     ) -> Result<Self, UserError> {
         placeholder::check(command)?;
         let seqs = sizes.seqs()?;
@@ -55,91 +55,99 @@ impl<'a> Asked<'a> {
         Ok(Self {
             command,
             seqs,
-            advise,
             allow_writes: options.allow_writes,
             timeout: timeout.transpose()?.unwrap_or(TIMEOUT),
         })
     }
 
-    /// Finds the largest batch on each of `cards`, with each length of a sequence, and writes the answer, and the `curve` of
-    /// several lengths.
+    /// The answer of `max-batch`, for one length of a sequence at most.
     ///
     /// # Errors
     ///
     /// There is no answer.
-    pub fn run(
+    pub fn max_batch(&self, raw: &cli::MaxBatch, cards: &[Card]) -> anyhow::Result<u8> {
+        let kept = raw.save.as_deref().map(kept_file);
+        kept.map_or(Ok(()), |kept| kept.check())?;
+        output::check(&raw.output)?;
+        let found = self.found(cards, raw.advise, raw.output.quiet)?.remove(0);
+        self.write(&found, &raw.output, kept)
+    }
+
+    /// The answer of `table`, with a row for each length of a sequence.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    pub fn table(&self, raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
+        let curve = CurveFile::new(raw)?;
+        let several = self.seqs.len() > 1;
+        match several {
+            true => output::check_file(&raw.output)?,
+            false => output::check(&raw.output)?,
+        }
+        let mut found = self.found(cards, Advise::Auto, raw.output.quiet)?;
+        if !several {
+            return self.write(&found.remove(0), &raw.output, None);
+        }
+        let table = self.rows(cards, &found);
+        output::write(&table, &raw.output)?;
+        curve.save(&table.sweeps())?;
+        Ok(status(&found))
+    }
+
+    /// Writes one answer, and keeps what was recorded for it in the file `kept`.
+    fn write(
         &self,
-        cards: &[Card],
+        found: &Found,
         output: &cli::Output,
-        curve: &CurveFile,
+        kept: Option<File<'_>>,
     ) -> anyhow::Result<u8> {
+        output::write(&found.report, output)?;
+        if let Some(kept) = kept {
+            kept.save(found.saved()?)?;
+        }
+        Ok(status(std::slice::from_ref(found)))
+    }
+
+    /// Finds the largest batch on each of `cards`, with each length of a sequence.
+    fn found(&self, cards: &[Card], advise: Advise, quiet: bool) -> anyhow::Result<Vec<Found>> {
         if cards.is_empty() {
             return Err(UserError::no_card("a largest batch needs a card").into());
         }
-        let several = self.seqs.len() > 1;
-        match several {
-            true => output::check_file(output)?,
-            false => output::check(output)?,
-        }
         interrupt::watch(GRACE)?;
-        // Two recordings at small batches, and two at the answer of each card.
-        let rows = self.seqs.len().max(1);
-        let progress = Progress::new(output.quiet, ((2 + 2 * cards.len()) * rows) as u64);
-        let of = |seq: Option<u64>| {
-            let command = seq.map_or_else(
-                || self.command.to_vec(),
-                |seq| placeholder::with_seq(self.command, seq),
-            );
-            self.with(&command, cards, &progress)
+        let rows = self.seqs.len().max(1) as u64;
+        let progress = Progress::new(quiet, rows * recordings(cards));
+        let of = |command: &[OsString]| {
+            let mut program = Followed {
+                program: Silent {
+                    command,
+                    script: None,
+                    steps: None,
+                    allow_writes: self.allow_writes,
+                    timeout: self.timeout,
+                },
+                progress: &progress,
+            };
+            let shown = placeholder::shown(command);
+            largest_batches(shown, None, cards, advise, &mut program)
         };
-        let reports = match self.seqs.as_slice() {
-            [] => vec![of(None)?],
+        let found: Result<Vec<_>, _> = match self.seqs.as_slice() {
+            [] => std::iter::once(of(self.command)).collect(),
             seqs => seqs
                 .iter()
-                .map(|seq| of(Some(*seq)))
-                .collect::<Result<_, _>>()?,
+                .map(|seq| of(&placeholder::with_seq(self.command, *seq)))
+                .collect(),
         };
         progress.done();
         interrupt::disarm();
-        match several {
-            true => {
-                let table = self.table(cards, &reports);
-                output::write(&table, output)?;
-                curve.save(&table.sweeps())?;
-            }
-            false => output::write(&reports[0], output)?,
-        }
-        let mut batches = reports.iter().flat_map(|report| &report.cards);
-        Ok(match batches.all(|card| card.max_batch > 0) {
-            true => FITS,
-            false => DOES_NOT_FIT,
-        })
+        Ok(found?)
     }
 
-    fn with(
-        &self,
-        command: &[OsString],
-        cards: &[Card],
-        progress: &Progress,
-    ) -> Result<TorchBatchReport, UserError> {
-        let mut program = Followed {
-            program: Silent {
-                command,
-                script: None,
-                steps: None,
-                allow_writes: self.allow_writes,
-                timeout: self.timeout,
-            },
-            progress,
-        };
-        let shown = placeholder::shown(command);
-        largest_batches(shown, None, cards, self.advise, &mut program)
-    }
-
-    /// One row for each of `reports`, which are of the lengths of a sequence.
-    fn table(&self, cards: &[Card], reports: &[TorchBatchReport]) -> TorchTableReport {
+    /// One row for each of `found`, which are of the lengths of a sequence.
+    fn rows(&self, cards: &[Card], found: &[Found]) -> TorchTableReport {
         let program = placeholder::shown(self.command);
-        let rows = self.seqs.iter().zip(reports).map(|(seq, report)| {
+        let rows = self.seqs.iter().zip(found).map(|(seq, found)| {
+            let report = &found.report;
             let batches = report.cards.iter().map(|card| card.max_batch);
             TorchTableRow {
                 model: report.program.clone(),
@@ -149,12 +157,30 @@ impl<'a> Asked<'a> {
                 batches: batches.collect(),
             }
         });
-        let torch = reports.last().map(|report| report.torch.clone());
+        let torch = found.last().map(|found| found.report.torch.clone());
         TorchTableReport {
             program: Some(program),
             rows: rows.collect(),
             ..empty_table(torch.unwrap_or_default(), cards)
         }
+    }
+}
+
+/// Whether a sample fits on every card.
+pub(super) fn status(found: &[Found]) -> u8 {
+    let mut batches = found.iter().flat_map(|found| &found.report.cards);
+    match batches.all(|card| card.max_batch > 0) {
+        true => FITS,
+        false => DOES_NOT_FIT,
+    }
+}
+
+/// The file in which what was recorded is kept.
+pub(super) fn kept_file(path: &Path) -> File<'_> {
+    File {
+        path,
+        option: "--save",
+        otherwise: "leave it out",
     }
 }
 

@@ -55,7 +55,10 @@ pub(super) fn other_file(bytes: &[u8]) -> Option<OtherFile> {
             "an HDF5 file of Keras or TensorFlow",
             "fit-check reads safetensors, which transformers writes",
         ),
-        [0x1f, 0x8b, ..] => of("compressed with gzip", "unpack it"),
+        [0x1f, 0x8b, ..] => of(
+            "compressed with gzip",
+            "unpack it; if `max-batch --save` wrote it, it is for estimate, max-batch, table and gpus --fits",
+        ),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(OtherFile {
             what: "text in UTF-16, as PowerShell's `>` writes it".into(),
             hint: "write it again in UTF-8: `… | Out-File -Encoding utf8 config.json`".into(),

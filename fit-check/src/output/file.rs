@@ -47,15 +47,16 @@ impl File<'_> {
         probe().map_err(|error| self.unwritable(&error))
     }
 
-    /// Writes `text`: a regular file as [`replace`] does, with its previous permissions.
+    /// Writes `content`: a regular file as [`replace`] does, with its previous permissions.
     ///
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn save(&self, text: &str) -> anyhow::Result<()> {
+    pub fn save(&self, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
+        let content = content.as_ref();
         let write = || match self.target()? {
-            Target::Replaced { path, existing } => replace(&path, existing.as_ref(), text),
-            Target::Opened => append(self.path, text),
+            Target::Replaced { path, existing } => replace(&path, existing.as_ref(), content),
+            Target::Opened => append(self.path, content),
         };
         match write() {
             // The reader has closed its pipe: it has seen enough.
@@ -126,13 +127,13 @@ fn usual_path(path: &Path) -> PathBuf {
 /// # Errors
 ///
 /// It cannot be written. The existing file is then as it was, unless it was being overwritten.
-pub fn replace(path: &Path, existing: Option<&Metadata>, text: &str) -> io::Result<()> {
+pub fn replace(path: &Path, existing: Option<&Metadata>, content: &[u8]) -> io::Result<()> {
     let mut partial = partial(path, existing)?;
-    partial.write_all(text.as_bytes())?;
+    partial.write_all(content)?;
     // Only this shows that the disk is full, on some systems.
     partial.as_file().sync_all()?;
     match partial.persist(path).map_err(io::Error::from) {
-        Err(error) if existing.is_some() && stays_in_place(&error) => overwrite(path, text),
+        Err(error) if existing.is_some() && stays_in_place(&error) => overwrite(path, content),
         outcome => outcome.map(drop),
     }
 }
@@ -147,10 +148,10 @@ fn stays_in_place(error: &io::Error) -> bool {
     )
 }
 
-fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
     // Not `fs::write`: where Linux protects such files (`fs.protected_regular`), they cannot be opened as if to create them.
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.sync_all()
 }
 
@@ -163,23 +164,21 @@ fn overwrite(path: &Path, text: &str) -> io::Result<()> {
 pub fn check_append(path: &Path) -> io::Result<()> {
     let existing = fs::metadata(path)?;
     match existing.is_file() || existing.is_dir() {
-        true => append(path, ""),
+        true => append(path, b""),
         false => Ok(()),
     }
 }
 
-/// Adds `text` to the end of what is at `path`: to a regular file in full or not at all.
+/// Adds `content` to the end of what is at `path`: to a regular file in full or not at all.
 ///
 /// # Errors
 ///
 /// Nothing is at `path`, or it cannot be written.
-pub fn append(path: &Path, text: &str) -> io::Result<()> {
+pub fn append(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut opened = OpenOptions::new().append(true).open(path)?;
     let before = opened.metadata()?;
     // One call, so that two programs that add lines to a file do not mix them.
-    let written = opened
-        .write_all(text.as_bytes())
-        .and_then(|()| opened.flush());
+    let written = opened.write_all(content).and_then(|()| opened.flush());
     if written.is_err() && before.is_file() {
         opened.set_len(before.len())?;
     }
@@ -269,9 +268,9 @@ mod tests {
     fn what_is_overwritten_has_no_rest_of_the_longer_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer");
-        assert!(overwrite(&path, "new").is_err(), "it is not there");
+        assert!(overwrite(&path, b"new").is_err(), "it is not there");
         fs::write(&path, "before").unwrap();
-        overwrite(&path, "new").unwrap();
+        overwrite(&path, b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 }

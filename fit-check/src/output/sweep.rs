@@ -144,7 +144,7 @@ impl CurveFile {
     /// The file cannot be written.
     pub(crate) fn save(&self, sweeps: &[Sweep]) -> anyhow::Result<()> {
         match self.file() {
-            Some(file) => file.save(&curve::render(sweeps)),
+            Some(file) => file.save(curve::render(sweeps)),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use super::{Cell, Report, Table, column};
 use crate::job_info::Burn;
 use crate::plots::{chart, curve};
 use crate::preset::Unit;
-use crate::table::{BatchCell, Row, TableReport};
+use crate::table::{BatchCell, Row, TableReport, TorchCells};
 use crate::user_error::first_line;
 
 impl TableReport {
@@ -27,8 +27,13 @@ impl TableReport {
         }
     }
 
-    /// The columns that name a row: header and value.
-    fn naming(&self, row: &Row) -> Vec<(&'static str, String)> {
+    /// Whether a row has PyTorch's batches beside burn's.
+    fn has_pytorch(&self) -> bool {
+        self.rows.iter().any(|row| row.pytorch.is_some())
+    }
+
+    /// The columns that name a row of `framework`: header and value.
+    fn naming(&self, row: &Row, framework: String) -> Vec<(&'static str, String)> {
         let asked = &row.asked;
         let mut recipe: Vec<_> = sample(asked).collect();
         recipe.push(asked.optimizer.to_string());
@@ -41,6 +46,9 @@ impl TableReport {
             ("recipe", recipe.join(", ")),
             ("precision", number_format(asked.precision).into()),
         ];
+        if self.has_pytorch() {
+            names.insert(1, ("framework", framework));
+        }
         if let Some(published) = &row.published_as {
             names.insert(0, ("published as", published.clone()));
         }
@@ -53,30 +61,53 @@ impl TableReport {
     /// What the table is of: the framework, and that all else is in the rows.
     fn title(&self) -> String {
         let burn = self.rows.first().map(|row| burn(&row.asked));
-        let burn = burn.unwrap_or_else(|| format!("burn {}", Burn::VERSION));
-        format!("Largest batches in {burn}")
+        let burn = burn.unwrap_or_else(in_burn);
+        let mut in_pytorch = self.rows.iter().filter_map(|row| row.pytorch.as_ref());
+        match in_pytorch.next() {
+            Some(cells) => format!("Largest batches in {burn} and {}", in_pytorch_of(cells)),
+            None => format!("Largest batches in {burn}"),
+        }
     }
 
-    /// The table of batches: a row for each model and precision, a column for each card.
+    /// The lines of the table of batches, each with the cells of which it shows the batches: after a row is a line of its batches in
+    /// PyTorch, if it has them, which are no such cells.
+    fn lines(&self) -> Vec<(&[BatchCell], Vec<Cell>)> {
+        let mut lines = Vec::new();
+        let mut add = |row, framework, cells, batches: Vec<Cell>| {
+            let names = self.naming(row, framework).into_iter();
+            let names = names.map(|(_, value)| Cell::from(value));
+            lines.push((cells, names.chain(batches).collect()));
+        };
+        for row in &self.rows {
+            let batches = row.cells.iter().map(|cell| Self::batch(row, cell));
+            add(row, in_burn(), &row.cells[..], batches.collect());
+            if let Some(pytorch) = &row.pytorch {
+                let tokens = match row.unit {
+                    Unit::Samples => 1,
+                    Unit::Tokens => row.asked.input.tokens().unwrap_or(1) as u64,
+                };
+                let batches = pytorch.max_batches.iter();
+                let batches = batches.map(|batch| batch.map(|batch| batch * tokens).into());
+                add(row, in_pytorch_of(pytorch), &[], batches.collect());
+            }
+        }
+        lines
+    }
+
+    /// The table of batches: a line for each model, precision and framework, a column for each card.
     fn batches(&self) -> Table {
         let first = self.rows.first();
-        let names = first.map(|row| self.naming(row)).unwrap_or_default();
-        let names = names
-            .into_iter()
-            .map(|(name, _)| column(name, name.replace(' ', "_")));
+        let names = first.map(|row| self.naming(row, String::new()));
+        let names = names.unwrap_or_default().into_iter();
+        let names = names.map(|(name, _)| column(name, name.replace(' ', "_")));
         let cards = self.cards.iter().map(|card| {
             let label = card.label.clone();
             column(label.clone(), label)
         });
-        let rows = self.rows.iter().map(|row| {
-            let names = self.naming(row).into_iter().map(|(_, value)| value.into());
-            let cells = row.cells.iter().map(|cell| Self::batch(row, cell));
-            names.chain(cells).collect()
-        });
         Table {
             title: String::new(),
             columns: names.chain(cards).collect(),
-            rows: rows.collect(),
+            rows: self.lines().into_iter().map(|(_, cells)| cells).collect(),
         }
     }
 
@@ -131,6 +162,17 @@ impl TableReport {
         mismatches.dedup();
         lines.extend(mismatches);
         lines.extend(self.method());
+        if self.has_pytorch() {
+            lines.push("in PyTorch from recordings of two small batches".into());
+            let without = self.rows.iter().filter(|row| row.pytorch.is_none());
+            let without: Vec<_> = without.map(|row| self.row_name(row)).collect();
+            if !without.is_empty() {
+                lines.push(format!(
+                    "not recorded in PyTorch like this: {}; --framework pytorch records a path now",
+                    without.join("; ")
+                ));
+            }
+        }
         lines
     }
 
@@ -175,6 +217,15 @@ impl TableReport {
         let sizes = cards.map(|card| format!("{} {}", card.label, card.gpu.usable_bytes));
         format!("usable: {}", sizes.collect::<Vec<_>>().join(", "))
     }
+}
+
+fn in_burn() -> String {
+    format!("burn {}", Burn::VERSION)
+}
+
+fn in_pytorch_of(cells: &TorchCells) -> String {
+    let version = cells.version.split('+').next().unwrap_or_default();
+    format!("PyTorch {version}")
 }
 
 /// Why `cell` has no batch; none if it has one, or if Ctrl-C came first.
@@ -237,9 +288,11 @@ impl Report for TableReport {
     /// The table of batches, and the framework in each row.
     fn csv(&self) -> Table {
         let mut table = self.batches();
-        table.columns.insert(0, column("framework", "framework"));
-        for row in &mut table.rows {
-            row.insert(0, format!("burn {}", Burn::VERSION).into());
+        if !self.has_pytorch() {
+            table.columns.insert(0, column("framework", "framework"));
+            for row in &mut table.rows {
+                row.insert(0, in_burn().into());
+            }
         }
         table
     }
@@ -248,6 +301,11 @@ impl Report for TableReport {
         let table = self.batches();
         let names = table.columns.len() - self.cards.len();
         let empty = self.empty_cells();
+        // What a pointer over a batch shows.
+        let why = |cells: &[BatchCell], card: usize| {
+            let cell = cells.get(card)?;
+            reason(cell).or_else(|| cell.refused.clone())
+        };
         let body = html! {
             h1 { (self.title()) }
             div class="wide" {
@@ -263,13 +321,11 @@ impl Report for TableReport {
                         }
                     }
                     tbody {
-                        @for (row, shown) in self.rows.iter().zip(&table.rows) {
+                        @for (cells, line) in &self.lines() {
                             tr {
-                                @for name in &shown[..names] { td { (name.text()) } }
-                                @for (cell, shown) in row.cells.iter().zip(&shown[names..]) {
-                                    td class="number" title=[reason(cell).or_else(|| cell.refused.clone())] {
-                                        (shown.text())
-                                    }
+                                @for name in &line[..names] { td { (name.text()) } }
+                                @for (card, batch) in line[names..].iter().enumerate() {
+                                    td class="number" title=[why(cells, card)] { (batch.text()) }
                                 }
                             }
                         }

@@ -135,8 +135,9 @@ pub(crate) fn stack(torch: &Torch) -> String {
 pub(crate) fn recorded(recorded_on: &str) -> String {
     let which = match recorded_on {
         several if several.contains(", ") => "the nearest of ",
-        card if card.starts_with('T') => "a ",
-        _ => "an ",
+        // As the first letter is read out: an A100, an H200, an L4, an RTX 3090.
+        card if card.starts_with(['A', 'H', 'L', 'R']) => "an ",
+        _ => "a ",
     };
     format!("from recordings of two small batches, with the kernels of {which}{recorded_on}")
 }

@@ -7,6 +7,7 @@ use super::terminal::{BAD, columns, styled, wrapped, wrapped_lines};
 use super::torch::{headline, notes, recorded, stack};
 use super::{Report, Table};
 use crate::torch_program::fitting::TorchFitsReport;
+use crate::torch_program::job::TorchJob;
 use crate::torch_program::versions::least_capability;
 
 impl Report for TorchFitsReport {
@@ -25,7 +26,13 @@ impl Report for TorchFitsReport {
         page.push('\n');
         let least = f64::from(least_capability(self.torch.cuda.as_deref())) / 10.0;
         page + &notes(&[
-            recorded(&self.recorded_on),
+            match self.is_kept {
+                true => recorded(&self.recorded_on),
+                false => format!(
+                    "recorded with the kernels of the nearest of {}",
+                    self.recorded_on
+                ),
+            },
             format!(
                 "{}, which runs on cards of compute capability {least:.1} and newer",
                 stack(&self.torch)
@@ -34,7 +41,8 @@ impl Report for TorchFitsReport {
     }
 
     fn headline(&self) -> String {
-        headline(&self.job.model, &self.torch, &self.job.recipe())
+        let facts = self.job.as_ref().map(TorchJob::recipe);
+        headline(&self.program, &self.torch, &facts.unwrap_or_default())
     }
 
     fn tables(&self) -> Vec<Table> {

@@ -1,8 +1,8 @@
 //! The largest batch of a PyTorch program on each card: two recordings at small batches tell all others, and
 //! the answer is recorded once more.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use estimator::Bytes;
 use schemars::JsonSchema;
@@ -13,12 +13,13 @@ use torch_memory::replay::{Replay, least_capacity};
 use torch_memory::scaling::Scaling;
 use torch_memory::search::largest_batch;
 use torch_memory::stream::Recording;
-use torch_memory::trace::Trace;
+use torch_memory::trace::{Approximation, Trace};
 
 use super::alternatives::MAX_CARDS;
 use super::fitting::driven_cards;
 use super::job::TorchJob;
 use super::report::{Torch, allocator_config, reason, shown};
+use super::source::Source;
 use crate::cli::Advise;
 use crate::job_info::{GpuName, SCHEMA};
 use crate::resolve::Card;
@@ -183,6 +184,23 @@ pub trait Record {
     fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError>;
 }
 
+/// How often a program is recorded for the largest batch on each of `cards`: at two small batches on a card of each generation, and
+/// at the answer of each card.
+pub fn recordings(cards: &[Card]) -> u64 {
+    let generations = cards.iter().map(|card| card.device.card.compute_capability);
+    let generations: BTreeSet<_> = generations.collect();
+    2 * (generations.len() + cards.len()) as u64
+}
+
+/// What was found of a program, and what was recorded for it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The largest batches.
+    pub report: TorchBatchReport,
+    /// What tells every batch, by the compute capability (times ten) of the card on which it was recorded.
+    pub recordings: Vec<(u32, Kept)>,
+}
+
 /// Finds the largest batch of `program`, of which `job` says all if it is a network, on each of `cards`.
 ///
 /// # Errors
@@ -194,22 +212,16 @@ pub fn largest_batches(
     cards: &[Card],
     advise: Advise,
     record: &mut impl Record,
-) -> Result<TorchBatchReport, UserError> {
-    let mut torch = Torch::default();
-    let mut optimizer = None;
+) -> Result<Found, UserError> {
     let mut found = Vec::with_capacity(cards.len());
     // Kernels, and with them what they allocate, depend on the generation of the card.
     let mut searches: BTreeMap<u32, Search> = BTreeMap::new();
     for card in cards {
         let capability = card.device.card.compute_capability;
         let search = match searches.entry(capability) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => {
-                new.insert(Search::learn(card, record)?)
-            }
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Search::learn(card, record)?),
         };
-        torch = search.torch.clone();
-        optimizer.clone_from(&search.optimizer);
         let found_batch = search.card_batch(card, record);
         found.push(search.with_advice(found_batch, card, advise));
     }
@@ -217,71 +229,86 @@ pub fn largest_batches(
     for card in &mut found {
         card.max_tokens = tokens(card.max_batch);
     }
-    Ok(TorchBatchReport {
+    let any = searches.values().next();
+    let report = TorchBatchReport {
         schema: SCHEMA,
         program,
         job,
-        optimizer,
+        optimizer: any.and_then(Search::optimizer),
         recorded_on: None,
-        torch,
+        torch: any.map(Search::torch).unwrap_or_default(),
         cards: found,
+    };
+    let recordings = searches.into_iter();
+    Ok(Found {
+        report,
+        recordings: recordings
+            .map(|(made, search)| (made, search.kept))
+            .collect(),
     })
 }
 
-/// The largest batch on each of `cards` of a network that was recorded beforehand, with the kernels of a card like them.
+/// The largest batch on each of `cards` of `source`, which was recorded beforehand, with the kernels of a card like them.
 pub fn of_kept(
-    job: TorchJob,
-    kept: &Kept,
+    source: &impl Source,
+    kept: Kept,
     config: AllocatorConfig,
     cards: &[Card],
     advise: Advise,
 ) -> TorchBatchReport {
     let search = Search::of_kept(kept, config);
+    let job = source.job(None);
     let batch = |card: &Card| {
         let batch = search.predict(card.available().0);
         let why = "it was recorded beforehand, at two small batches";
         let found = search.report(card, batch, Some(why.to_string()));
         TorchCardBatch {
-            max_tokens: job.tokens_of(batch),
+            max_tokens: job.as_ref().and_then(|job| job.tokens_of(batch)),
             ..search.with_advice(found, card, advise)
         }
     };
     TorchBatchReport {
         schema: SCHEMA,
-        program: job.model.clone(),
-        optimizer: None,
-        recorded_on: Some(kept.recorded_on.into()),
-        torch: search.torch.clone(),
+        program: source.name().into(),
+        optimizer: search.optimizer(),
+        torch: search.torch(),
         cards: cards.iter().map(batch).collect(),
-        job: Some(job),
+        recorded_on: Some(search.kept.recorded_on),
+        job,
     }
 }
 
 /// The largest batch on `card` of a network that was recorded beforehand; 0 if not even one sample fits.
-pub fn largest_of_kept(kept: &Kept, config: AllocatorConfig, card: &Card) -> u64 {
+pub fn largest_of_kept(kept: Kept, config: AllocatorConfig, card: &Card) -> u64 {
     Search::of_kept(kept, config).predict(card.available().0)
 }
 
 /// What is known about a program on the cards of one generation.
 struct Search {
-    torch: Torch,
-    optimizer: Option<String>,
+    kept: Kept,
     config: AllocatorConfig,
-    scaling: Scaling,
     /// What was recorded, by batch.
     recorded: BTreeMap<u64, Trace>,
 }
 
 impl Search {
-    /// What is known of a network that was recorded beforehand.
-    fn of_kept(kept: &Kept, config: AllocatorConfig) -> Self {
+    /// What is known of what was recorded beforehand.
+    fn of_kept(kept: Kept, config: AllocatorConfig) -> Self {
         Self {
-            torch: Torch::of(&kept.process),
-            optimizer: None,
+            kept,
             config,
-            scaling: kept.scaling.clone(),
             recorded: BTreeMap::new(),
         }
+    }
+
+    fn torch(&self) -> Torch {
+        Torch::of(&self.kept.process)
+    }
+
+    /// The class of the program's optimizer, where the recorder says it.
+    fn optimizer(&self) -> Option<String> {
+        let name = self.kept.information.get("optimizer")?;
+        name.as_str().map(str::to_string)
     }
 
     /// Records the program at two small batches.
@@ -297,13 +324,17 @@ impl Search {
                 }
                 Ok(scaling) => {
                     let config = allocator_config(&first.process)?;
-                    let optimizer = first.information.get("optimizer");
-                    let optimizer = optimizer.and_then(|name| name.as_str());
+                    let without_bytes = |found| Approximation { bytes: 0, ..found };
+                    let approximations = first.approximations.into_iter();
                     return Ok(Self {
-                        torch: Torch::of(&first.process),
-                        optimizer: optimizer.map(str::to_string),
+                        kept: Kept {
+                            process: first.process,
+                            scaling,
+                            approximations: approximations.map(without_bytes).collect(),
+                            information: first.information,
+                            recorded_on: GpuName::new(card).name,
+                        },
                         config,
-                        scaling,
                         recorded: [(small, first.trace), (larger, second.trace)].into(),
                     });
                 }
@@ -345,7 +376,7 @@ impl Search {
                 Scaling::new(near, one.clone(), next, other).ok()
             });
             if let Some(learnt) = learnt {
-                self.scaling = learnt;
+                self.kept.scaling = learnt;
             }
             batch = match round + 1 < ROUNDS {
                 true => self.predict(capacity),
@@ -360,7 +391,7 @@ impl Search {
 
     /// The largest batch that fits by replay; 0 if none does.
     fn predict(&self, capacity: u64) -> u64 {
-        largest_batch(&self.scaling, &self.config, capacity, 1..MAX_BATCH).unwrap_or(0)
+        largest_batch(&self.kept.scaling, &self.config, capacity, 1..MAX_BATCH).unwrap_or(0)
     }
 
     /// Records `batch` and the next one, unless they are recorded.
@@ -383,7 +414,7 @@ impl Search {
         self.recorded
             .get(&batch)
             .cloned()
-            .unwrap_or_else(|| self.scaling.at(batch))
+            .unwrap_or_else(|| self.kept.scaling.at(batch))
     }
 
     /// Whether `batch` fits and the next one does not.
@@ -398,7 +429,8 @@ impl Search {
         let next = self.trace(batch + 1);
         let refused = Replay::of(&next, &self.config, capacity).refused;
         let expandable = self.config.with_expandable_segments();
-        let with_expandable = largest_batch(&self.scaling, &expandable, capacity, 1..MAX_BATCH);
+        let with_expandable =
+            largest_batch(&self.kept.scaling, &expandable, capacity, 1..MAX_BATCH);
         TorchCardBatch {
             gpu: GpuName::new(card),
             max_batch: batch,
@@ -429,7 +461,7 @@ impl Search {
             Advise::Never => false,
         };
         if advises {
-            let cards = driven_cards(self.torch.cuda.as_deref()).into_iter();
+            let cards = driven_cards(self.kept.process.cuda.as_deref()).into_iter();
             let larger = cards.filter(|(_, other)| other.available() > card.available());
             let mut most = found.max_batch;
             let larger = larger.filter_map(|(gpu, other)| {
@@ -494,7 +526,8 @@ mod tests {
             Advise::Always,
             &mut program,
         )
-        .unwrap();
+        .unwrap()
+        .report;
         (report.cards[0].clone(), program.recorded)
     }
 

@@ -1,16 +1,13 @@
 //! The cards of the catalogue on which a training step in PyTorch fits.
 
-use std::rc::Rc;
-
 use estimator::{Bytes, Gpu, Runtime, Tuning};
 use schemars::JsonSchema;
 use serde::Serialize;
-use torch_memory::allocator::AllocatorConfig;
-use torch_memory::replay::{Replay, least_capacity};
-use torch_memory::trace::Trace;
+use torch_memory::replay::Replay;
 
 use super::job::TorchJob;
 use super::report::{Torch, verdict};
+use super::source::Step;
 use super::versions::runs_on;
 use crate::gpu_search::{FittingGpu, NearestGpu};
 use crate::resolve::Card;
@@ -20,12 +17,19 @@ use crate::resolve::Card;
 pub struct TorchFitsReport {
     /// Version of this interface.
     pub schema: u32,
-    /// The training step.
-    pub job: TorchJob,
+    /// The program and its arguments, with `{batch}`, or the name of a network.
+    pub program: String,
+    /// Samples in a batch.
+    pub batch: u64,
+    /// The training step, if the options of the command say all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<TorchJob>,
     /// The versions that decide the answer.
     pub torch: Torch,
-    /// The cards with whose kernels the step was recorded beforehand: a card has those of the nearest.
+    /// The cards with whose kernels the step was recorded: a card has those of the nearest.
     pub recorded_on: String,
+    /// Whether it was recorded beforehand, at two small batches.
+    pub is_kept: bool,
     /// The least memory with which the step completes, with the kernels of most cards.
     pub required_bytes: Bytes,
     /// The cards on which it fits, the least usable memory first.
@@ -47,42 +51,18 @@ pub fn driven_cards(cuda: Option<&str>) -> Vec<(&'static Gpu, Card)> {
     cards
 }
 
-/// A step with the kernels of some generation of cards.
-#[derive(Debug)]
-pub struct RecordedStep {
-    /// What it does.
-    pub trace: Trace,
-    /// The least memory with which it completes.
-    pub required: Bytes,
-}
-
-impl RecordedStep {
-    /// The step of `trace`.
-    pub fn new(trace: Trace, config: &AllocatorConfig) -> Self {
-        Self {
-            required: Bytes(least_capacity(&trace, config)),
-            trace,
-        }
-    }
-}
-
-/// The cards on which a step fits, of which `on` is the one on a card; if there are none, the one that comes nearest.
-///
-/// # Errors
-///
-/// Those of `on`.
-pub fn fitting_cards<E>(
-    mut on: impl FnMut(&Card) -> Result<Rc<RecordedStep>, E>,
-    config: &AllocatorConfig,
-    torch: &Torch,
-) -> Result<(Vec<FittingGpu>, Option<NearestGpu>), E> {
+/// The cards of those in `driven` on which a step fits that is `on` each; if there are none, the one that comes nearest.
+pub fn fitting_cards<'a>(
+    driven: &[(&'static Gpu, Card)],
+    on: impl Fn(&Card) -> &'a Step,
+) -> (Vec<FittingGpu>, Option<NearestGpu>) {
     let mut fitting = Vec::new();
     let mut nearest: Option<NearestGpu> = None;
-    for (gpu, card) in driven_cards(torch.cuda.as_deref()) {
-        let step = on(&card)?;
-        let (trace, required) = (&step.trace, step.required);
-        let refused = Replay::of(trace, config, card.available().0).refused;
-        let verdict = verdict(&card, required, trace, refused.as_ref());
+    for (gpu, card) in driven {
+        let step = on(card);
+        let (trace, required) = (&step.recording.trace, step.required());
+        let refused = Replay::of(trace, &step.config, card.available().0).refused;
+        let verdict = verdict(card, required, trace, refused.as_ref());
         match verdict.fits {
             true => fitting.push(FittingGpu {
                 alias: gpu.alias(),
@@ -105,5 +85,5 @@ pub fn fitting_cards<E>(
         }
     }
     let nearest = nearest.filter(|_| fitting.is_empty());
-    Ok((fitting, nearest))
+    (fitting, nearest)
 }

@@ -2,12 +2,13 @@
 
 use model_zoo::Input;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::input_options::SIZES;
 
 /// A training step of a network.
-#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TorchJob {
     /// The network's name.
     pub model: String,

@@ -57,8 +57,8 @@ impl TorchBatch {
             return None;
         }
         Some(Self {
-            max_batch: largest_of_kept(&kept, AllocatorConfig::default(), card),
-            version: kept.process.torch,
+            version: kept.process.torch.clone(),
+            max_batch: largest_of_kept(kept, AllocatorConfig::default(), card),
         })
     }
 }

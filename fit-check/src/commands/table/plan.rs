@@ -8,12 +8,13 @@ use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
+use crate::commands::torch;
 use crate::job_info::JobInfo;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
 use crate::several_gpus::{self, for_strategy};
-use crate::table::{BatchCell, Row};
+use crate::table::{BatchCell, Row, TorchCells};
 use crate::torch_program::fitting::driven_cards;
 use crate::user_error::UserError;
 use crate::values;
@@ -40,6 +41,8 @@ pub struct Plan {
     pub(super) only: Option<Tuning>,
     pub(super) entries: Vec<Entry>,
     pub(super) cards: Vec<Card>,
+    /// Whether PyTorch's batches stand beside burn's.
+    pub(super) with_pytorch: bool,
 }
 
 impl Plan {
@@ -61,6 +64,7 @@ impl Plan {
             only: resolve::only(&raw.cards)?,
             entries: entries(raw, preset)?,
             cards: for_strategy(cards(raw, preset, runtime)?, strategy, nccl, runtime)?,
+            with_pytorch: torch::both_are_asked(&raw.framework),
         })
     }
 
@@ -253,13 +257,21 @@ impl Entry {
         BatchCell::new(found.fit, found.method, self.job.input.tokens())
     }
 
-    /// The row with these `cells`.
-    pub(super) fn row(&self, runtime: Runtime, only: Option<Tuning>, cells: Vec<BatchCell>) -> Row {
+    /// The row of `plan` with these `cells`.
+    pub(super) fn row(&self, plan: &Plan, cells: Vec<BatchCell>) -> Row {
+        let published = match &self.model {
+            AnyModel::Published(variant) => Some(&**variant),
+            _ => None,
+        };
+        let pytorch = plan
+            .with_pytorch
+            .then(|| TorchCells::of(published, &self.job, &plan.cards));
         Row {
             asked: JobInfo {
                 weights: self.weights.clone(),
-                ..JobInfo::of(&self.model, &self.job, runtime, only, None)
+                ..JobInfo::of(&self.model, &self.job, plan.runtime, plan.only, None)
             },
+            pytorch: pytorch.flatten(),
             published_as: self.published_as.clone(),
             unit: self.unit,
             cells,
@@ -334,7 +346,7 @@ mod tests {
     fn a_row_says_that_weights_do_not_match() {
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_models/tiny-bert");
         let plan = Plan::typed(&format!("fit-check table {files} --classes 5")).unwrap();
-        let row = plan.entries[0].row(plan.runtime, plan.only, Vec::new());
+        let row = plan.entries[0].row(&plan, Vec::new());
         let weights = row.asked.weights.expect("there is a file of weights");
         assert_eq!((weights.matching, weights.differences()), (39, 2));
     }

@@ -3,38 +3,32 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::rc::Rc;
 use std::time::Duration;
 
 use estimator::{DeviceSpec, Runtime};
 use model_zoo::{ConfigModel, Input, Model, Precision};
 use serde_json::Value;
 use strum::VariantNames;
-use torch_memory::allocator::AllocatorConfig;
-use torch_memory::stream::Recording;
 
-use crate::cli;
-use crate::exit_status::{DOES_NOT_FIT, FITS};
-use crate::interrupt;
-use crate::job_info::SCHEMA;
+use crate::cli::{self, Advise};
+use crate::job_info::GpuName;
 use crate::model_source::{self, Configuration};
-use crate::output;
-use crate::output::torch::WithModules;
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::alternatives::Alternative;
-use crate::torch_program::batches::{TorchBatchReport, largest_batches};
+use crate::torch_program::batches::{Found, largest_batches, recordings};
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::placeholder::BATCH;
-use crate::torch_program::plot::{layer_names, plot};
-use crate::torch_program::report::{ProcessReport, Torch, allocator_config, approximations};
+use crate::torch_program::python;
+use crate::torch_program::report::allocator_config;
 use crate::torch_program::silent::{Followed, Script, Silent};
-use crate::torch_program::{TorchReport, python};
+use crate::torch_program::source::{Source, Step};
 use crate::user_error::{UserError, either};
-use crate::user_program::GRACE;
 use crate::values;
 
 /// The training step.
-const SCRIPT: &str = include_str!("../torch_program/training_step.py");
+const SCRIPT: &str = include_str!("../../torch_program/training_step.py");
 
 /// The optimizers that it knows.
 const OPTIMIZERS: [&str; 9] = [
@@ -62,12 +56,15 @@ pub(super) struct Configured {
     batch: u64,
     /// Python and the arguments of the script, with a place for the batch.
     command: Vec<OsString>,
+    /// Whether no progress is shown.
+    quiet: bool,
     /// What the script reads.
     _configuration: Configuration,
 }
 
 impl Configured {
     /// The step of the network that `model` names: a path, or a name on the Hugging Face Hub, which `offline` keeps from being asked.
+    /// Its progress is shown unless `quiet`.
     ///
     /// # Errors
     ///
@@ -78,6 +75,7 @@ impl Configured {
         precision: &str,
         options: &cli::Options,
         torch: &cli::TorchOptions,
+        quiet: bool,
     ) -> Result<Self, UserError> {
         let configuration = model_source::configuration(model, offline)?;
         let Configuration {
@@ -131,6 +129,7 @@ impl Configured {
             job,
             batch,
             command,
+            quiet,
             _configuration: configuration,
         })
     }
@@ -152,49 +151,91 @@ impl Configured {
             timeout: TIMEOUT,
         }
     }
+}
 
-    /// What the step needs on `card` with checkpointing; none if that was asked for, or if the network does not have it.
-    fn with_checkpointing(
-        &self,
-        card: &Card,
-        batch: u64,
-        config: &AllocatorConfig,
-    ) -> Option<Alternative> {
+impl Source for Configured {
+    fn name(&self) -> &str {
+        &self.job.model
+    }
+
+    fn job(&self, batch: Option<u64>) -> Option<TorchJob> {
+        Some(TorchJob {
+            batch,
+            ..self.job.clone()
+        })
+    }
+
+    fn usual_batch(&self) -> Result<u64, UserError> {
+        Ok(self.batch)
+    }
+
+    /// The step on each generation of cards is recorded: kernels, and with them what they allocate, depend on it.
+    fn steps(&self, batch: u64, cards: &[Card]) -> Result<Vec<Rc<Step>>, UserError> {
+        let unlimited = [unlimited()];
+        let cards = if cards.is_empty() { &unlimited } else { cards };
+        let generation = |card: &Card| card.device.card.compute_capability;
+        let mut largest = BTreeMap::new();
+        for card in cards {
+            // The program is told how much memory the card has, and most is the least in its way.
+            let most = largest.entry(generation(card)).or_insert(card);
+            if card.usable() > most.usable() {
+                *most = card;
+            }
+        }
+        let progress = Progress::new(self.quiet, largest.len() as u64);
+        let recorded = largest.into_iter().map(|(generation, card)| {
+            progress.at(&format!(
+                "training {} on a card that does not exist",
+                self.job.model
+            ));
+            let recording = self.program().record(card, batch)?;
+            let config = allocator_config(&recording.process)?;
+            let recorded_on = match card.device.card.total {
+                Some(_) => GpuName::new(card).name,
+                None => format!(
+                    "a card of compute capability {:.1}",
+                    f64::from(generation) / 10.0
+                ),
+            };
+            let step = Step::recorded(recording, recorded_on, config);
+            Ok((generation, Rc::new(step)))
+        });
+        let recorded: BTreeMap<_, _> = recorded.collect::<Result<_, UserError>>()?;
+        progress.done();
+        let of_card = |card| recorded[&generation(card)].clone();
+        Ok(cards.iter().map(of_card).collect())
+    }
+
+    fn is_kept(&self) -> bool {
+        false
+    }
+
+    /// With checkpointing, if it was not asked for and the network has it.
+    fn with_change(&self, batch: u64, card: &Card) -> Option<Alternative> {
         if self.job.checkpointing {
             return None;
         }
         let command = [self.command.as_slice(), &["--checkpointing".into()]].concat();
         let recording = self.program_of(&command).record(card, batch).ok()?;
+        let config = allocator_config(&recording.process).ok()?;
         Some(Alternative::of(
             "--checkpointing".into(),
             &recording.trace,
-            config,
+            &config,
             card,
         ))
     }
 
-    /// The largest batch on each of `cards`.
-    ///
-    /// # Errors
-    ///
-    /// The step cannot be recorded.
-    pub(super) fn largest_batches(
-        &self,
-        cards: &[Card],
-        advise: cli::Advise,
-        progress: &Progress,
-    ) -> Result<TorchBatchReport, UserError> {
+    fn largest_batches(&self, cards: &[Card], advise: Advise) -> Result<Found, UserError> {
+        let progress = Progress::new(self.quiet, recordings(cards));
         let mut program = Followed {
             program: self.program(),
-            progress,
+            progress: &progress,
         };
         let job = self.job.clone();
-        largest_batches(job.model.clone(), Some(job), cards, advise, &mut program)
-    }
-
-    /// The step, as a row of a table names it.
-    pub(super) fn job(&self) -> &TorchJob {
-        &self.job
+        let found = largest_batches(job.model.clone(), Some(job), cards, advise, &mut program)?;
+        progress.done();
+        Ok(found)
     }
 }
 
@@ -308,161 +349,4 @@ fn dtype_note(config: &Value, precision: Precision) -> Option<String> {
 /// A card without a limit, for an answer without one.
 fn unlimited() -> Card {
     Card::sized(DeviceSpec::unlimited(Runtime::Cuda))
-}
-
-/// The answer of `estimate`.
-pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
-    output::check(&raw.output)?;
-    raw.plots.check(&raw.output)?;
-    let step = &raw.job.step;
-    let mut asked = Configured::new(
-        &raw.job.model,
-        raw.job.hub.offline,
-        &step.precision,
-        &step.options,
-        &raw.job.torch,
-    )?;
-    let batch = batch(raw.batch.as_deref(), raw.tokens.as_deref(), &asked.job)?;
-    let batch = batch.unwrap_or(asked.batch);
-    asked.job.batch = Some(batch);
-    let named = &raw.job.cards;
-    let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
-    interrupt::watch(GRACE)?;
-    let recordings = record(&asked, &cards, batch, raw.output.quiet)?;
-    let first_card = cards.first();
-    let of = |card: &Card| &recordings[&card.device.card.compute_capability];
-    let first = of(first_card.unwrap_or(&unlimited()));
-    let torch = Torch::of(&first.process);
-    torch.check(&cards)?;
-    let config = allocator_config(&first.process)?;
-    let process = ProcessReport::new(first, first_card, &config, raw.advise);
-    let others = cards.iter().skip(1);
-    let mut process = others.fold(process, |process, card| {
-        process.on(of(card), card, &config, raw.advise)
-    });
-    // Where advice is given, this is the change that helps most of all that cost no other card.
-    if let Some(card) = first_card.filter(|_| !process.alternatives.is_empty()) {
-        let with = asked.with_checkpointing(card, batch, &config);
-        process.alternatives.splice(0..0, with);
-    }
-    interrupt::disarm();
-    let report = TorchReport {
-        schema: SCHEMA,
-        program: asked.job.model.clone(),
-        job: Some(asked.job),
-        recorded_on: None,
-        torch,
-        steps: first.steps,
-        processes: vec![process],
-        approximations: approximations(first),
-        information: first.information.clone(),
-    };
-    match raw.layers {
-        true => output::write(&WithModules(&report), &raw.output)?,
-        false => output::write(&report, &raw.output)?,
-    }
-    if raw.plots.any() {
-        let names = layer_names(&first.trace);
-        let process = &report.processes[0];
-        raw.plots
-            .write(&plot(&report, process, &first.trace, &config, &names))?;
-    }
-    Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
-}
-
-/// What the step does on each generation of `cards`, by compute capability: kernels, and with them what they allocate,
-/// depend on it.
-fn record(
-    asked: &Configured,
-    cards: &[Card],
-    batch: u64,
-    quiet: bool,
-) -> Result<BTreeMap<u32, Recording>, UserError> {
-    let unlimited = [unlimited()];
-    let cards = if cards.is_empty() { &unlimited } else { cards };
-    let mut generations = BTreeMap::new();
-    for card in cards {
-        // The program is told how much memory the card has, and most is the least in its way.
-        let most = generations
-            .entry(card.device.card.compute_capability)
-            .or_insert(card);
-        if card.usable() > most.usable() {
-            *most = card;
-        }
-    }
-    let progress = Progress::new(quiet, generations.len() as u64);
-    let recordings = generations.into_iter().map(|(capability, card)| {
-        progress.at(&format!(
-            "training {} on a card that does not exist",
-            asked.job.model
-        ));
-        Ok((capability, asked.program().record(card, batch)?))
-    });
-    let recordings = recordings.collect();
-    progress.done();
-    recordings
-}
-
-/// The batch that was typed, in samples or in tokens.
-///
-/// # Errors
-///
-/// It is no number, both were typed, or a sample has no tokens.
-pub(super) fn batch(
-    samples: Option<&str>,
-    tokens: Option<&str>,
-    job: &TorchJob,
-) -> Result<Option<u64>, UserError> {
-    let samples = values::optional_count("--batch", samples)?;
-    let Some(tokens) = values::optional_count("--tokens", tokens)? else {
-        return Ok(samples.map(|samples| samples as u64));
-    };
-    if samples.is_some() {
-        return Err(
-            UserError::new("--batch and --tokens exclude each other").hint(
-                "--batch counts samples; --tokens N is as many samples as have at most N tokens",
-            ),
-        );
-    }
-    match job.input.tokens() {
-        None => Err(
-            UserError::new(format!("samples of {} have no tokens", job.model))
-                .hint("--batch N says how many samples"),
-        ),
-        Some(each) if each > tokens => Err(UserError::new(format!(
-            "one sample of {} has {each} tokens",
-            job.model
-        ))
-        .hint(format!("--tokens is at least {each}"))),
-        Some(each) => Ok(Some((tokens / each) as u64)),
-    }
-}
-
-/// The answer of `max-batch`.
-pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
-    output::check(&raw.output)?;
-    let named = &raw.job.cards;
-    let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
-    if cards.is_empty() {
-        return Err(UserError::no_card("max-batch needs a card").into());
-    }
-    let step = &raw.job.step;
-    let asked = Configured::new(
-        &raw.job.model,
-        raw.job.hub.offline,
-        &step.precision,
-        &step.options,
-        &raw.job.torch,
-    )?;
-    interrupt::watch(GRACE)?;
-    let progress = Progress::new(raw.output.quiet, 2 + 2 * cards.len() as u64);
-    let report = asked.largest_batches(&cards, raw.advise, &progress)?;
-    progress.done();
-    interrupt::disarm();
-    report.torch.check(&cards)?;
-    output::write(&report, &raw.output)?;
-    Ok(match report.cards.iter().all(|card| card.max_batch > 0) {
-        true => FITS,
-        false => DOES_NOT_FIT,
-    })
 }

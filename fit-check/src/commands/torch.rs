@@ -1,0 +1,365 @@
+//! What is asked about PyTorch without a program: of a network of the zoo, of a `config.json`, or of what was kept in a file.
+
+mod file;
+mod path;
+mod zoo;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use estimator::Runtime;
+use strum::VariantNames;
+use torch_memory::kept;
+use torch_memory::saved::is_saved;
+
+use self::file::File;
+use self::path::Configured;
+use self::zoo::Network;
+use super::torch_batches::{empty_table, kept_file, status};
+use crate::cli::{self, Advise};
+use crate::exit_status::{DOES_NOT_FIT, FITS};
+use crate::interrupt;
+use crate::job_info::SCHEMA;
+use crate::model_source;
+use crate::output;
+use crate::output::sweep::CurveFile;
+use crate::output::torch::WithModules;
+use crate::resolve::Card;
+use crate::torch_program::TorchReport;
+use crate::torch_program::batches::{TorchBatchReport, TorchTableReport, TorchTableRow};
+use crate::torch_program::fitting::{TorchFitsReport, driven_cards, fitting_cards};
+use crate::torch_program::placeholder::BATCH;
+use crate::torch_program::plot::{layer_names, plot};
+use crate::torch_program::report::{ProcessReport, Torch, approximations};
+use crate::torch_program::source::Source;
+use crate::user_error::UserError;
+use crate::user_program::GRACE;
+use crate::values;
+
+/// A framework that trains a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
+enum Framework {
+    Burn,
+    PyTorch,
+}
+
+/// Whether `framework`, as typed, is PyTorch; what `max-batch --save` wrote, if it is one of `models`, is of PyTorch whatever was typed. `torch` are options
+/// for it alone; `options` and `runtime` have some that are for burn alone.
+///
+/// # Errors
+///
+/// It is neither PyTorch nor burn, or one has options of the other.
+pub(super) fn is_asked(
+    models: &[impl AsRef<Path>],
+    framework: &str,
+    torch: &cli::TorchOptions,
+    options: &cli::Options,
+    runtime: &str,
+) -> Result<bool, UserError> {
+    if framework.contains(',') {
+        for name in framework.split(',').map(str::trim) {
+            values::choice::<Framework>("--framework", name, Framework::VARIANTS)?;
+        }
+        return Err(UserError::new("--framework takes one framework")
+            .hint("ask twice, or `fit-check table MODEL --framework burn,pytorch` for both"));
+    }
+    let framework: Framework = values::choice("--framework", framework, Framework::VARIANTS)?;
+    let is_pytorch =
+        framework == Framework::PyTorch || models.iter().any(|model| is_saved(model.as_ref()));
+    let attention = torch.attention.as_ref().map(|_| "--attention");
+    let of_torch = attention.or_else(|| torch.python.as_ref().map(|_| "--python"));
+    if let Some(option) = of_torch.filter(|_| !is_pytorch) {
+        return Err(UserError::new(format!("{option} is of PyTorch"))
+            .hint("add --framework pytorch, or leave it out"));
+    }
+    match is_pytorch {
+        true => refuse_of_burn(options, runtime).map(|()| true),
+        false => Ok(false),
+    }
+}
+
+/// Whether `framework`, as typed, is a list of both.
+pub(super) fn both_are_asked(framework: &str) -> bool {
+    let mut named: Vec<_> = framework.split(',').map(str::trim).collect();
+    named.sort_unstable();
+    named == Framework::VARIANTS
+}
+
+/// [`is_asked`] about a job.
+pub(super) fn is_asked_about(job: &cli::Job) -> Result<bool, UserError> {
+    let runtime = &job.cards.runtime;
+    is_asked(
+        &[&job.model],
+        &job.framework,
+        &job.torch,
+        &job.step.options,
+        runtime,
+    )
+}
+
+/// Refuses options that are burn's.
+fn refuse_of_burn(options: &cli::Options, runtime: &str) -> Result<(), UserError> {
+    const SEVERAL: &str = "`fit-check run --gpu 4x24GB -- torchrun --nproc-per-node 4 train.py` follows a PyTorch program on several GPUs";
+    let (option, hint) = match options {
+        cli::Options {
+            strategy: Some(_), ..
+        } => ("--strategy", SEVERAL),
+        cli::Options { nccl: Some(_), .. } => ("--nccl", SEVERAL),
+        _ if runtime != Runtime::Cuda.to_string() => ("--runtime", "PyTorch runs on CUDA"),
+        _ => return Ok(()),
+    };
+    Err(UserError::new(format!("{option} is of burn")).hint(format!("leave it out: {hint}")))
+}
+
+/// How a network is trained, as typed.
+struct Typed<'a> {
+    precision: &'a str,
+    options: &'a cli::Options,
+    torch: &'a cli::TorchOptions,
+    offline: bool,
+    quiet: bool,
+}
+
+impl Typed<'_> {
+    /// What `model` names.
+    ///
+    /// # Errors
+    ///
+    /// There is no such thing, or not with these options.
+    fn find(&self, model: &str) -> Result<Box<dyn Source>, UserError> {
+        let Self {
+            precision,
+            options,
+            torch,
+            offline,
+            quiet,
+        } = *self;
+        let attention = torch.attention.as_deref();
+        Ok(if is_saved(Path::new(model)) {
+            Box::new(File::new(model, precision, options, attention)?)
+        } else if model_source::is_path(model) {
+            Box::new(Configured::new(
+                model, offline, precision, options, torch, quiet,
+            )?)
+        } else {
+            Box::new(Network::new(model, precision, options, attention)?)
+        })
+    }
+}
+
+impl<'a> Typed<'a> {
+    fn of_job(job: &'a cli::Job, output: &cli::Output) -> Self {
+        Self {
+            precision: &job.step.precision,
+            options: &job.step.options,
+            torch: &job.torch,
+            offline: job.hub.offline,
+            quiet: output.quiet,
+        }
+    }
+}
+
+/// The answer of `estimate`.
+pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    raw.plots.check(&raw.output)?;
+    let source = Typed::of_job(&raw.job, &raw.output).find(&raw.job.model)?;
+    let batch = source.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
+    let named = &raw.job.cards;
+    let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+    interrupt::watch(GRACE)?;
+    let steps = source.steps(batch, &cards)?;
+    let (first, recording) = (&steps[0], &steps[0].recording);
+    let torch = Torch::of(&recording.process);
+    torch.check(&cards)?;
+    let first_card = cards.first();
+    let process = ProcessReport::new(recording, first_card, &first.config, raw.advise);
+    let others = cards.iter().zip(&steps).skip(1);
+    let mut process = others.fold(process, |process, (card, step)| {
+        process.on(&step.recording, card, &step.config, raw.advise)
+    });
+    // Where advice is given, this is the change that helps most of all that cost no other card.
+    if let Some(card) = first_card.filter(|_| !process.alternatives.is_empty()) {
+        let change = source.with_change(batch, card);
+        process.alternatives.splice(0..0, change);
+    }
+    interrupt::disarm();
+    let report = TorchReport {
+        schema: SCHEMA,
+        program: source.name().replace(BATCH, &batch.to_string()),
+        job: source.job(Some(batch)),
+        recorded_on: first.is_kept.then(|| first.recorded_on.clone()),
+        torch,
+        steps: recording.steps,
+        processes: vec![process],
+        approximations: approximations(recording),
+        information: recording.information.clone(),
+    };
+    match raw.layers {
+        true => output::write(&WithModules(&report), &raw.output)?,
+        false => output::write(&report, &raw.output)?,
+    }
+    if raw.plots.any() {
+        let names = layer_names(&recording.trace);
+        let process = &report.processes[0];
+        let plot = plot(&report, process, &recording.trace, &first.config, &names);
+        raw.plots.write(&plot)?;
+    }
+    Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
+}
+
+/// The answer of `max-batch`.
+pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let source = Typed::of_job(&raw.job, &raw.output).find(&raw.job.model)?;
+    let kept = raw.save.as_deref().map(kept_file);
+    if let Some(kept) = &kept {
+        if source.is_kept() {
+            return Err(UserError::new(format!(
+                "{} was recorded beforehand",
+                raw.job.model
+            ))
+            .hint("leave --save out: it is for a program, and for a path with --framework pytorch")
+            .into());
+        }
+        kept.check()?;
+    }
+    let named = &raw.job.cards;
+    let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
+    if cards.is_empty() {
+        return Err(UserError::no_card("max-batch needs a card").into());
+    }
+    interrupt::watch(GRACE)?;
+    let found = source.largest_batches(&cards, raw.advise)?;
+    interrupt::disarm();
+    found.report.torch.check(&cards)?;
+    output::write(&found.report, &raw.output)?;
+    if let Some(kept) = &kept {
+        kept.save(found.saved()?)?;
+    }
+    Ok(status(&[found]))
+}
+
+/// The answer of `gpus --fits`.
+pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
+    output::check(&raw.output)?;
+    let typed = Typed {
+        precision: &raw.step.precision,
+        options: &raw.step.options,
+        torch: &raw.torch,
+        offline: raw.hub.offline,
+        quiet: raw.output.quiet,
+    };
+    let source = typed.find(model)?;
+    let batch = source.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
+    interrupt::watch(GRACE)?;
+    let usual = source.steps(batch, &[])?.remove(0);
+    let torch = Torch::of(&usual.recording.process);
+    let driven = driven_cards(torch.cuda.as_deref());
+    // Of all cards with like kernels, the last, which has the most memory, stands for them.
+    let kernels = |card: &Card| kept::recorded_on(Some(card.device.card.compute_capability));
+    let mut others: BTreeMap<&str, Card> = BTreeMap::new();
+    for (_, card) in &driven {
+        others.insert(kernels(card), card.clone());
+    }
+    let usual_kernels = kept::recorded_on(None);
+    others.remove(usual_kernels);
+    let cards: Vec<_> = others.values().cloned().collect();
+    let mut steps: BTreeMap<_, _> = others
+        .into_keys()
+        .zip(source.steps(batch, &cards)?)
+        .collect();
+    interrupt::disarm();
+    steps.insert(usual_kernels, usual.clone());
+    let (cards, nearest) = fitting_cards(&driven, |card| &steps[kernels(card)]);
+    let mut recorded_on: Vec<_> = steps
+        .values()
+        .map(|step| step.recorded_on.as_str())
+        .collect();
+    recorded_on.dedup();
+    let report = TorchFitsReport {
+        schema: SCHEMA,
+        program: source.name().replace(BATCH, &batch.to_string()),
+        batch,
+        job: source.job(Some(batch)),
+        torch,
+        recorded_on: recorded_on.join(", "),
+        is_kept: usual.is_kept,
+        required_bytes: usual.required(),
+        cards,
+        nearest,
+    };
+    output::write(&report, &raw.output)?;
+    Ok(match report.cards.is_empty() {
+        true => DOES_NOT_FIT,
+        false => FITS,
+    })
+}
+
+/// The answer of `table`.
+pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
+    output::check_file(&raw.output)?;
+    let curve = CurveFile::new(raw)?;
+    if raw.preset.is_some() {
+        return Err(
+            UserError::new("--preset is not followed with --framework pytorch")
+                .hint("name models, or leave them out for all that were recorded")
+                .into(),
+        );
+    }
+    let named = raw.precision.iter().flat_map(|list| list.split(','));
+    let named = named.map(str::trim).filter(|text| !text.is_empty());
+    let mut precisions: Vec<&str> = named.collect();
+    if precisions.is_empty() {
+        precisions.push("fp32");
+    }
+    interrupt::watch(GRACE)?;
+    let mut report = empty_table(Torch::default(), cards);
+    for precision in precisions {
+        let every = kept::names(precision).into_iter().map(str::to_string);
+        let models = match raw.models.is_empty() {
+            true => every.collect(),
+            false => raw.models.clone(),
+        };
+        for model in models {
+            for sizes in raw.options.sizes.each() {
+                let options = cli::Options {
+                    sizes,
+                    ..raw.options.clone()
+                };
+                let typed = Typed {
+                    precision,
+                    options: &options,
+                    torch: &raw.torch,
+                    offline: raw.hub.offline,
+                    quiet: raw.output.quiet,
+                };
+                let source = typed.find(&model)?;
+                let found = source.largest_batches(cards, Advise::Never)?;
+                add(&mut report, found.report);
+            }
+        }
+    }
+    interrupt::disarm();
+    output::write(&report, &raw.output)?;
+    curve.save(&report.sweeps())?;
+    Ok(FITS)
+}
+
+/// Adds the row of `found`.
+fn add(table: &mut TorchTableReport, found: TorchBatchReport) {
+    let job = found.job.as_ref();
+    table.rows.push(TorchTableRow {
+        model: found.program,
+        recipe: match job {
+            Some(job) => job.short_recipe(),
+            None => found.optimizer.unwrap_or_default(),
+        },
+        precision: job.map_or(String::new(), |job| job.number_format().into()),
+        seq: job.and_then(|job| job.input.seq).map(|seq| seq as u64),
+        batches: found.cards.iter().map(|card| card.max_batch).collect(),
+    });
+    table.torch = found.torch;
+    table.recorded_on = found.recorded_on.or(table.recorded_on.take());
+}

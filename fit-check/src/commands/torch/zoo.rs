@@ -1,0 +1,147 @@
+//! Networks of the zoo in PyTorch, from what was recorded beforehand: no Python is started.
+
+use std::rc::Rc;
+
+use model_zoo::Variant;
+use torch_memory::allocator::AllocatorConfig;
+use torch_memory::kept::{self, Kept};
+use torch_memory::recorder::allocator_variable;
+
+use crate::cli::{self, Advise};
+use crate::resolve::Card;
+use crate::torch_program::batches::Found;
+use crate::torch_program::job::TorchJob;
+use crate::torch_program::source::{Beforehand, Source, Step};
+use crate::user_error::UserError;
+
+/// A network that was recorded.
+pub(super) struct Network {
+    variant: Variant,
+    precision: String,
+    config: AllocatorConfig,
+}
+
+impl Network {
+    /// The recorded network that `model` names, in a number format.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it was not recorded, or not with these options.
+    pub(super) fn new(
+        model: &str,
+        precision: &str,
+        options: &cli::Options,
+        attention: Option<&str>,
+    ) -> Result<Self, UserError> {
+        let variant = model_zoo::find(model)?;
+        if let Some(option) = typed(options, attention) {
+            return Err(UserError::new(format!(
+                "{option} is for a config.json with --framework pytorch, not for a network of the zoo"
+            ))
+            .hint(format!(
+                "these networks were recorded with the recipe of `fit-check models`; {OTHERWISE}"
+            )));
+        }
+        if !kept::names(precision).contains(&variant.name) {
+            return Err(missing(&variant, precision));
+        }
+        Ok(Self {
+            variant,
+            precision: precision.into(),
+            config: of_environment()?.unwrap_or_default(),
+        })
+    }
+}
+
+impl Source for Network {
+    fn name(&self) -> &str {
+        self.variant.name
+    }
+
+    fn job(&self, batch: Option<u64>) -> Option<TorchJob> {
+        Some(TorchJob {
+            model: self.variant.name.into(),
+            batch,
+            input: self.variant.input,
+            precision: self.precision.clone(),
+            optimizer: self.variant.optimizer.to_string(),
+            ..TorchJob::default()
+        })
+    }
+
+    fn usual_batch(&self) -> Result<u64, UserError> {
+        Ok(self.variant.batch as u64)
+    }
+
+    fn steps(&self, batch: u64, cards: &[Card]) -> Result<Vec<Rc<Step>>, UserError> {
+        self.kept_steps(batch, cards)
+    }
+
+    fn largest_batches(&self, cards: &[Card], advise: Advise) -> Result<Found, UserError> {
+        self.kept_batches(cards, advise)
+    }
+}
+
+impl Beforehand for Network {
+    fn recorded_on(&self, card: Option<&Card>) -> &str {
+        kept::recorded_on(card.map(|card| card.device.card.compute_capability))
+    }
+
+    fn kept(&self, card: Option<&Card>) -> Result<Kept, UserError> {
+        let name = self.variant.name;
+        let capability = card.map(|card| card.device.card.compute_capability);
+        let kept = kept::find(name, &self.precision, capability);
+        let kept = kept.map_err(|error| UserError::new(format!("{name}: {error}")))?;
+        kept.ok_or_else(|| missing(&self.variant, &self.precision))
+    }
+
+    fn config(&self) -> &AllocatorConfig {
+        &self.config
+    }
+}
+
+/// The configuration of the allocator in this environment, if it has one.
+///
+/// # Errors
+///
+/// PyTorch would refuse it.
+pub(super) fn of_environment() -> Result<Option<AllocatorConfig>, UserError> {
+    let Some(conf) = allocator_variable() else {
+        return Ok(None);
+    };
+    let config = conf.parse().map_err(|error| {
+        UserError::new(format!("{}={conf}: {error}", AllocatorConfig::VARIABLES[0]))
+            .hint("unset it, or write it as PyTorch's page \"CUDA semantics\" says")
+    });
+    config.map(Some)
+}
+
+/// Where a network that was not recorded gets its answer.
+const OTHERWISE: &str = "the path of a config.json, or a name on the Hugging Face Hub (owner/name), is recorded now, with its options; `fit-check run --gpu CARD -- python train.py` follows a program of yours";
+
+/// The option that says how a step is trained, if one was typed: what was recorded is as it is.
+pub(super) fn typed(options: &cli::Options, attention: Option<&str>) -> Option<&'static str> {
+    let typed = [
+        ("--optimizer", options.optimizer.is_some()),
+        ("--accumulate", options.accumulate.is_some()),
+        ("--checkpointing", options.checkpointing),
+        ("--freeze", !options.freeze.is_empty()),
+        ("--lora", options.lora.is_some()),
+        ("--attention", attention.is_some()),
+    ];
+    let typed = typed.into_iter().find(|(_, typed)| *typed);
+    typed.map(|(option, _)| option).or(options.sizes.typed())
+}
+
+fn missing(variant: &Variant, precision: &str) -> UserError {
+    let known = ["fp32", "mixed"];
+    let name = variant.name;
+    if !known.contains(&precision) {
+        return UserError::invalid_value("--precision", precision)
+            .hint("--precision is fp32 or mixed (autocast to bf16) with --framework pytorch");
+    }
+    UserError::new(format!("{name} was not recorded in PyTorch ({precision})")).hint(format!(
+        "recorded are {}; {OTHERWISE}",
+        kept::names(precision).join(", ")
+    ))
+}
