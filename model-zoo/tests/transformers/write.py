@@ -150,6 +150,7 @@ def encoder_variants(prefix):
     yield BERT_SMALL | {"id2label": LABELS, "hidden_act": "relu", "pad_token_id": 1}
     yield BERT_SMALL | {"num_labels": 5, "type_vocab_size": 1}
     yield BERT_SMALL | {"hidden_size": None}
+    yield BERT_SMALL | {"num_hidden_layers": 1, "intermediate_size": 80, "num_attention_heads": 8}
     if prefix == "Bert":
         yield BERT_SMALL | {"architectures": ["BertForPreTraining"]}
     if prefix == "DistilBert":
