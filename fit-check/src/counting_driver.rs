@@ -18,7 +18,7 @@ use estimator::{Bytes, DeviceSpec, Refusals};
 use tempfile::TempDir;
 
 pub use self::journal::{CallPosition, Journal, JournalSpan, Refusal, Usage};
-pub use self::program::{Ended, ProgramOutput, run};
+pub use self::program::{Ended, ProgramOutput, ended, run};
 pub use self::report::{CardUsage, ProgramMemoryReport};
 use crate::interrupt;
 use crate::user_error::UserError;

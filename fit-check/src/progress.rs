@@ -49,6 +49,10 @@ impl Progress {
     /// Begins the next step.
     pub fn at(&self, what: &str) {
         self.bar.set_message(what.to_string());
+        if self.bar.length() == Some(self.bar.position()) {
+            // There are more steps than was thought.
+            self.bar.inc_length(1);
+        }
         self.bar.inc(1);
     }
 

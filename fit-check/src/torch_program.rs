@@ -23,6 +23,7 @@ pub mod saved;
 pub mod silent;
 pub mod snapshot;
 pub mod source;
+pub mod training_step;
 pub mod verify_report;
 pub mod versions;
 

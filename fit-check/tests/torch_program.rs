@@ -298,7 +298,7 @@ fn what_was_saved_answers_without_the_program() {
         ),
         (
             "verify FILE --batch 2",
-            "hint: unpack it; if `max-batch --save` wrote it",
+            "hint: if `max-batch --save` wrote it",
         ),
     ] {
         let (status, _, error) = ask(command);

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::compressed::{Damaged, decompress};
-use crate::scaling::Scaling;
+use crate::scaling::{Pair, Scaling};
 use crate::stream::{self, Process, Recording, StreamError};
 use crate::trace::Approximation;
 
@@ -18,7 +18,8 @@ const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kept_files.r
 /// name. Attention, convolutions and cuBLAS' workspaces are those of a generation.
 const CARDS: &[(u32, &str, &str)] = &[
     (0, "T4", ".t4"),
-    (80, "RTX 3090", ""),
+    (80, "A100", ".a100"),
+    (86, "RTX 3090", ""),
     (90, "H200", ".h200"),
 ];
 
@@ -102,31 +103,55 @@ pub fn find(
 }
 
 impl Kept {
-    /// Reads a stream of the recorder at some batch, and two lines after it: `["batch", B]` and `["slopes", [...]]`, the bytes that
-    /// one more sample adds to each block.
+    /// Reads streams of the recorder, each at some batch and with two lines after it: `["batch", B]` and `["slopes", [...]]`, the
+    /// bytes that one more sample adds to each block.
     ///
     /// # Errors
     ///
     /// It is something else.
     pub fn read(text: &str, recorded_on: String) -> Result<Self, KeptError> {
-        let recording = stream::read(text.as_bytes())?;
-        let mut last = text.lines().rev();
-        let mut fields = |start: &str| {
-            let line = last.next()?.strip_prefix(start)?.strip_suffix(']')?;
-            Some(line.to_string())
-        };
-        let slopes: Option<Vec<i64>> =
-            fields("[\"slopes\",").and_then(|list| serde_json::from_str(&list).ok());
-        let batch = fields("[\"batch\",").and_then(|batch| batch.parse().ok());
-        let (slopes, batch) = slopes.zip(batch).ok_or(KeptError::Damaged)?;
-        let scaling = Scaling::known(batch, recording.trace, slopes).ok_or(KeptError::Damaged)?;
+        fn fields<'a>(line: Option<&'a str>, start: &str) -> Option<&'a str> {
+            line?.strip_prefix(start)?.strip_suffix(']')
+        }
+        let mut pairs = Vec::new();
+        let mut first: Option<Recording> = None;
+        let mut begin = 0;
+        let mut end = 0;
+        let mut batch = None;
+        for line in text.split_inclusive('\n') {
+            end += line.len();
+            let line = Some(line.trim_end());
+            batch = fields(line, "[\"batch\",").or(batch);
+            let Some(slopes) = fields(line, "[\"slopes\",") else {
+                continue;
+            };
+            let recording = stream::read(&text.as_bytes()[begin..end])?;
+            let batch = batch.take().and_then(|batch| batch.parse().ok());
+            let slopes = serde_json::from_str(slopes).ok();
+            let (batch, slopes) = batch.zip(slopes).ok_or(KeptError::Damaged)?;
+            pairs.push(Pair {
+                batch,
+                first: recording.trace.clone(),
+                slopes,
+            });
+            first.get_or_insert(recording);
+            begin = end;
+        }
+        let scaling = Scaling::known(pairs).filter(|_| begin == text.len());
+        let (scaling, first) = scaling.zip(first).ok_or(KeptError::Damaged)?;
         Ok(Self {
-            process: recording.process,
+            process: first.process,
             scaling,
-            approximations: recording.approximations,
-            information: recording.information,
+            approximations: first.approximations,
+            information: first.information,
             recorded_on,
         })
+    }
+
+    /// The batches of its recordings; the one after each was recorded too.
+    pub fn batches(&self) -> Vec<u64> {
+        let pairs = self.scaling.pairs().iter();
+        pairs.map(|pair| pair.batch).collect()
     }
 
     /// What the program does with `batch` samples.
@@ -146,8 +171,19 @@ impl Kept {
     ///
     /// It cannot be written.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let (batch, trace, slopes) = self.scaling.parts();
-        stream::write(out, &self.process, trace)?;
+        for (index, pair) in self.scaling.pairs().iter().enumerate() {
+            stream::write(out, &self.process, &pair.first)?;
+            if index == 0 {
+                self.write_about(out)?;
+            }
+            writeln!(out, "[\"batch\",{}]", pair.batch)?;
+            writeln!(out, "[\"slopes\",{}]", json!(pair.slopes))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is known of the program besides its calls.
+    fn write_about(&self, out: &mut impl Write) -> io::Result<()> {
         for found in &self.approximations {
             let Approximation {
                 kind, text, count, ..
@@ -157,8 +193,7 @@ impl Kept {
         if !self.information.is_empty() {
             writeln!(out, "{}", json!(["i", self.information]))?;
         }
-        writeln!(out, "[\"batch\",{batch}]")?;
-        writeln!(out, "[\"slopes\",{}]", json!(slopes))
+        Ok(())
     }
 }
 
@@ -189,7 +224,8 @@ mod tests {
     fn a_card_has_the_kernels_of_its_generation() {
         for (capability, card) in [
             (75, "T4"),
-            (80, "RTX 3090"),
+            (80, "A100"),
+            (86, "RTX 3090"),
             (89, "RTX 3090"),
             (120, "H200"),
         ] {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,8 @@ pub struct Settings {
 /// The recorder for one run of a program.
 #[derive(Debug)]
 pub struct Recorder {
-    folder: TempDir,
+    folder: Arc<TempDir>,
+    socket: PathBuf,
     settings: String,
     connections: Arc<Connections>,
     accepting: Option<JoinHandle<()>>,
@@ -92,7 +93,23 @@ impl Recorder {
             }
             std::fs::write(path, text)?;
         }
-        let socket = folder.path().join("socket");
+        Self::listen(Arc::new(folder), settings)
+    }
+
+    /// The recorder for another run, of a process that has the files of this one.
+    ///
+    /// # Errors
+    ///
+    /// The temporary folder cannot be written.
+    pub fn another(&self, settings: &Settings) -> io::Result<Self> {
+        Self::listen(self.folder.clone(), settings)
+    }
+
+    /// Waits for the streams of processes with these settings.
+    fn listen(folder: Arc<TempDir>, settings: &Settings) -> io::Result<Self> {
+        static SOCKETS: AtomicU32 = AtomicU32::new(0);
+        let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+        let socket = folder.path().join(format!("socket-{number}"));
         let listener = UnixListener::bind(&socket)?;
         #[derive(Serialize)]
         struct WithSocket<'a> {
@@ -111,13 +128,19 @@ impl Recorder {
         });
         Ok(Self {
             folder,
+            socket,
             settings,
             connections,
             accepting: Some(accepting),
         })
     }
 
-    /// The folder of the recorder's files, which is removed when this is dropped.
+    /// The settings, and where the lines go, as the recorder reads them.
+    pub fn settings(&self) -> &str {
+        &self.settings
+    }
+
+    /// The folder of the recorder's files, which is removed when this is dropped, and every other one for it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -176,7 +199,7 @@ impl Recorder {
         };
         self.connections.done.store(true, Ordering::Relaxed);
         // Wakes the thread that waits for a connection.
-        let _ = UnixStream::connect(self.folder.path().join("socket"));
+        let _ = UnixStream::connect(&self.socket);
         let _ = accepting.join();
         for (stream, reader) in self.connections.lock().iter() {
             if !reader.is_finished() {
@@ -189,6 +212,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.stop();
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -288,6 +312,19 @@ mod tests {
             .collect();
         assert_eq!(ranks, [0, 1]);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn another_run_has_a_socket_of_its_own() {
+        let recorder = Recorder::new(&settings()).unwrap();
+        let other = recorder.another(&settings()).unwrap();
+        assert_eq!(recorder.folder(), other.folder());
+        let mut process = connect(&other);
+        writeln!(process, "[\"hello\", {{\"version\": 1}}]").unwrap();
+        drop(process);
+        assert_eq!(other.finish().unwrap().len(), 1);
+        assert!(recorder.folder().exists());
+        assert!(recorder.finish().unwrap().is_empty());
     }
 
     #[test]

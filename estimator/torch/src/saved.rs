@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::{self, Kept, KeptError};
+use crate::kept::{Kept, KeptError};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -45,9 +45,12 @@ pub enum SavedError {
     /// It breaks off, or was changed.
     #[error("it is damaged")]
     Damaged,
-    /// A recording in it is not understood.
-    #[error(transparent)]
-    Recording(#[from] KeptError),
+}
+
+impl From<KeptError> for SavedError {
+    fn from(_: KeptError) -> Self {
+        Self::Damaged
+    }
 }
 
 #[derive(Deserialize, Serialize)]
@@ -135,24 +138,26 @@ impl<A: Serialize + DeserializeOwned> Saved<A> {
         out.finish()
     }
 
-    /// The recording for a card of this compute capability (times ten): of those on cards with like kernels
-    /// ([`kept::recorded_on`]), or else of all, that on the newest card that is not newer, or else on the oldest.
-    pub fn nearest(&self, capability: u32) -> &Kept {
-        let kernels = |made: u32| kept::recorded_on(Some(made));
+    /// The recording for a card of this compute capability (times ten): of those on cards with like kernels, that on the newest that
+    /// is not newer, or else on the oldest; none if there is none on such a card.
+    pub fn nearest(&self, capability: u32) -> Option<&Kept> {
         let recordings = self.recordings.iter();
-        let mut by_rank: Vec<_> = recordings
-            .map(|(made, kept)| {
-                let rank = (
-                    kernels(*made) != kernels(capability),
-                    *made > capability,
-                    made.abs_diff(capability),
-                );
-                (rank, kept)
-            })
-            .collect();
-        by_rank.sort_by_key(|(rank, _)| *rank);
-        by_rank.first().expect("there is at least one").1
+        let like = recordings.filter(|(made, _)| are_like(*made, capability));
+        let nearest = like.min_by_key(|(made, _)| (*made > capability, made.abs_diff(capability)));
+        nearest.map(|(_, kept)| kept)
     }
+}
+
+/// Whether cards of two compute capabilities (times ten) have the same attention kernels, which differ most: PyTorch's flash attention
+/// runs from 8.0 on (`check_flash_attention_hardware_support` in `sdp_utils.cpp`), cuDNN's, which comes first then, from 9.0 on
+/// (`check_prefer_cudnn_attention`).
+pub fn are_like(one: u32, other: u32) -> bool {
+    let attention = |capability: u32| match capability {
+        ..80 => 0,
+        80..90 => 1,
+        90.. => 2,
+    };
+    attention(one) == attention(other)
 }
 
 /// The fields of a line that begins with `start`, as the text of an array.
@@ -167,6 +172,7 @@ fn parse<T: DeserializeOwned>(fields: &str) -> Result<T, SavedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept;
 
     fn saved() -> Saved<String> {
         let recorded = |capability| {
@@ -194,6 +200,7 @@ mod tests {
         assert_eq!(again.about, "resnet-50");
         for capability in [70, 75, 80, 86, 89, 90, 120] {
             let (kept, again) = (saved.nearest(capability), again.nearest(capability));
+            let (kept, again) = (kept.unwrap(), again.unwrap());
             assert_eq!(kept.recorded_on, again.recorded_on);
             assert_eq!(kept.process, again.process);
             assert_eq!(kept.scaling.at(77), again.scaling.at(77));
@@ -205,8 +212,35 @@ mod tests {
             (89, "RTX 3090"),
             (120, "H200"),
         ] {
-            assert_eq!(again.nearest(capability).recorded_on, card);
+            assert_eq!(again.nearest(capability).unwrap().recorded_on, card);
         }
+    }
+
+    #[test]
+    fn a_card_with_other_kernels_has_no_recording() {
+        let mut saved = saved();
+        saved.recordings.remove(0);
+        assert!(saved.nearest(75).is_none() && saved.nearest(89).is_some());
+    }
+
+    /// The square root of 2 times 1000 is 44.7.
+    #[test]
+    fn what_was_recorded_at_other_batches_is_kept() {
+        let mut saved = saved();
+        let (_, kept) = &mut saved.recordings[0];
+        let mut pair = kept.scaling.pairs()[0].clone();
+        pair.batch = 1000;
+        pair.first.blocks[0].bytes += 77;
+        let larger = crate::scaling::Scaling::known(vec![pair]).unwrap();
+        kept.scaling.add(larger);
+        let kept = kept.clone();
+        let file = file(&saved.content().unwrap());
+        let again = Saved::<String>::read(file.path()).unwrap();
+        let (_, again) = &again.recordings[0];
+        for batch in [1, 2, 40, 50, 500, 2000] {
+            assert_eq!(kept.scaling.at(batch), again.scaling.at(batch), "{batch}");
+        }
+        assert_ne!(kept.at(40).trace.blocks[0], kept.at(50).trace.blocks[0]);
     }
 
     #[test]

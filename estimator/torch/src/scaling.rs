@@ -1,14 +1,24 @@
-//! The trace at any batch, from two: the size of each block is affine in the batch.
+//! The trace at any batch, from two: the size of each block is affine in the batch. A program that does something else from some
+//! batch on takes two more there.
 
 use crate::trace::{BlockId, Event, Trace};
 
-/// Two traces of one program at two batches, which make the same calls.
+/// Pairs of traces of one program at two batches, which make the same calls.
 #[derive(Clone, Debug)]
 pub struct Scaling {
-    first: Trace,
-    batch: u64,
+    /// By the batch; at least one.
+    pairs: Vec<Pair>,
+}
+
+/// Two traces that make the same calls.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The batch of the first one.
+    pub batch: u64,
+    /// The first one.
+    pub first: Trace,
     /// The bytes that one more sample adds to each block, by [`BlockId`].
-    slopes: Vec<i64>,
+    pub slopes: Vec<i64>,
 }
 
 /// Where two traces differ otherwise than by the batch.
@@ -77,36 +87,53 @@ impl Scaling {
                 });
         let slopes = slopes.collect::<Result<_, _>>()?;
         Ok(Self {
-            first,
-            batch,
-            slopes,
+            pairs: vec![Pair {
+                batch,
+                first,
+                slopes,
+            }],
         })
     }
 
-    /// From a trace at `batch` and the bytes that one more sample adds to each of its blocks; none if these are not as many.
-    pub fn known(batch: u64, first: Trace, slopes: Vec<i64>) -> Option<Self> {
-        (slopes.len() == first.blocks.len()).then_some(Self {
-            first,
-            batch,
-            slopes,
-        })
+    /// From pairs; none if there is none, or if one has not as many slopes as blocks.
+    pub fn known(mut pairs: Vec<Pair>) -> Option<Self> {
+        let complete = |pair: &Pair| pair.slopes.len() == pair.first.blocks.len();
+        pairs.sort_by_key(|pair| pair.batch);
+        (!pairs.is_empty() && pairs.iter().all(complete)).then_some(Self { pairs })
     }
 
-    /// The batch of the first trace, that trace, and the bytes that one more sample adds to each of its blocks.
-    pub fn parts(&self) -> (u64, &Trace, &[i64]) {
-        (self.batch, &self.first, &self.slopes)
+    /// The pairs, by the batch.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
+    }
+
+    /// Adds what `other` knows of other batches.
+    pub fn add(&mut self, other: Self) {
+        self.pairs.extend(other.pairs);
+        self.pairs.sort_by_key(|pair| pair.batch);
+        self.pairs.dedup_by_key(|pair| pair.batch);
     }
 
     /// Whether more samples take more memory at all.
     pub fn grows(&self) -> bool {
-        self.slopes.iter().any(|slope| *slope > 0)
+        let mut slopes = self.pairs.iter().flat_map(|pair| &pair.slopes);
+        slopes.any(|slope| *slope > 0)
     }
 
-    /// The trace at `batch`.
+    /// The trace at `batch`, as the pair says whose batch is the fewest times as large or as small.
     pub fn at(&self, batch: u64) -> Trace {
-        let mut trace = self.first.clone();
-        let samples = batch as i64 - self.batch as i64;
-        for (block, slope) in trace.blocks.iter_mut().zip(&self.slopes) {
+        let times = |pair: &&Pair| {
+            let (one, other) = (pair.batch.max(1) as f64, batch.max(1) as f64);
+            (one / other).max(other / one)
+        };
+        let nearest = self
+            .pairs
+            .iter()
+            .min_by(|a, b| times(a).total_cmp(&times(b)));
+        let pair = nearest.expect("there is at least one");
+        let mut trace = pair.first.clone();
+        let samples = batch as i64 - pair.batch as i64;
+        for (block, slope) in trace.blocks.iter_mut().zip(&pair.slopes) {
             // A block that shrinks with the batch can be empty at a large one.
             let more = slope.saturating_mul(samples);
             block.bytes = block.bytes.saturating_add_signed(more);

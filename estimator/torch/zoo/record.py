@@ -26,7 +26,7 @@ import zlib
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "data" / "zoo"
 #: One of each generation; its name is a part of the file's, but for the first. `kept.rs` says for which cards each stands.
-CARDS = ("rtx-3090", "t4", "h200")
+CARDS = ("rtx-3090", "t4", "a100", "h200")
 #: The second two, if sums of few rows make other calls: their kernels write partial results from some size on.
 BATCHES = ((2, 3), (8, 9))
 #: Three steps: the third is as the second, and the second begins with the optimizer's state.

@@ -15,6 +15,7 @@ use crate::output::torch::WithModules;
 use crate::resolve::{self, Card};
 use crate::several_gpus::{count, counted};
 use crate::torch_program::failure::{self, failure};
+use crate::torch_program::fitting::driven_class;
 use crate::torch_program::plot::{layer_names, plot};
 use crate::torch_program::report::allocator_config;
 use crate::torch_program::{Launch, Ran, TorchReport, placeholder};
@@ -33,7 +34,6 @@ pub fn run(raw: &cli::Run) -> anyhow::Result<u8> {
     interrupt::watch(GRACE)?;
     let launch = Launch {
         command: &raw.command,
-        script: None,
         cards: &cards,
         real: None,
         steps,
@@ -69,6 +69,14 @@ fn of_torch(raw: &cli::Run, cards: &[Card], mut ran: Ran) -> anyhow::Result<u8> 
     match raw.layers {
         true => output::write(&WithModules(&report), &raw.output)?,
         false => output::write(&report, &raw.output)?,
+    }
+    let unused = cards.len().saturating_sub(report.processes.len());
+    if unused > 0 && !raw.output.quiet {
+        anstream::eprintln!(
+            "note: the program finds each --gpu as a device of its own, and uses {} of {}; `fit-check max-batch` compares cards",
+            report.processes.len(),
+            cards.len()
+        );
     }
     // If a plot cannot be written, the answer is there.
     draw(raw, &report, &ran.recordings)?;
@@ -197,7 +205,16 @@ pub(super) fn cards(names: &[String], memory: Option<&str>) -> Result<Vec<Card>,
             ));
         }
     }
-    resolve::cards(names, memory, Runtime::Cuda, Tuning::Cold)
+    let driven = names.iter().map(|name| match driven_class(name) {
+        Some((gpu, _)) => gpu.alias(),
+        None => name,
+    });
+    resolve::cards(
+        &driven.collect::<Vec<_>>(),
+        memory,
+        Runtime::Cuda,
+        Tuning::Cold,
+    )
 }
 
 /// `names` with a name for each GPU: `2xl4` is `l4`, `l4`.

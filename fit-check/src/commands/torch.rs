@@ -6,6 +6,7 @@ mod zoo;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use estimator::Runtime;
 use strum::VariantNames;
@@ -18,6 +19,7 @@ use self::zoo::Network;
 use super::torch_batches::{empty_table, kept_file, status};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
+use crate::gpu_search::{FittingGpu, NearestGpu};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
 use crate::model_source;
@@ -26,12 +28,16 @@ use crate::output::sweep::CurveFile;
 use crate::output::torch::WithModules;
 use crate::resolve::Card;
 use crate::torch_program::TorchReport;
-use crate::torch_program::batches::{TorchBatchReport, TorchTableReport, TorchTableRow};
+use crate::torch_program::alternatives::{Alternative, MAX_CARDS, other_card, segments};
+use crate::torch_program::batches::{
+    TorchBatchReport, TorchTableReport, TorchTableRow, add_batches,
+};
 use crate::torch_program::fitting::{TorchFitsReport, driven_cards, fitting_cards};
 use crate::torch_program::placeholder::BATCH;
 use crate::torch_program::plot::{layer_names, plot};
 use crate::torch_program::report::{ProcessReport, Torch, approximations};
-use crate::torch_program::source::Source;
+use crate::torch_program::source::{Source, Step};
+use crate::torch_program::training_step::TrainingStep;
 use crate::user_error::UserError;
 use crate::user_program::GRACE;
 use crate::values;
@@ -119,28 +125,30 @@ struct Typed<'a> {
     torch: &'a cli::TorchOptions,
     offline: bool,
     quiet: bool,
+    training: &'a TrainingStep,
 }
 
-impl Typed<'_> {
+impl<'a> Typed<'a> {
     /// What `model` names.
     ///
     /// # Errors
     ///
     /// There is no such thing, or not with these options.
-    fn find(&self, model: &str) -> Result<Box<dyn Source>, UserError> {
+    fn find(&self, model: &str) -> Result<Box<dyn Source + 'a>, UserError> {
         let Self {
             precision,
             options,
             torch,
             offline,
             quiet,
+            training,
         } = *self;
         let attention = torch.attention.as_deref();
         Ok(if is_saved(Path::new(model)) {
             Box::new(File::new(model, precision, options, attention)?)
         } else if model_source::is_path(model) {
             Box::new(Configured::new(
-                model, offline, precision, options, torch, quiet,
+                model, offline, precision, options, torch, training, quiet,
             )?)
         } else {
             Box::new(Network::new(model, precision, options, attention)?)
@@ -149,13 +157,14 @@ impl Typed<'_> {
 }
 
 impl<'a> Typed<'a> {
-    fn of_job(job: &'a cli::Job, output: &cli::Output) -> Self {
+    fn of_job(job: &'a cli::Job, output: &cli::Output, training: &'a TrainingStep) -> Self {
         Self {
             precision: &job.step.precision,
             options: &job.step.options,
             torch: &job.torch,
             offline: job.hub.offline,
             quiet: output.quiet,
+            training,
         }
     }
 }
@@ -164,7 +173,8 @@ impl<'a> Typed<'a> {
 pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
     raw.plots.check(&raw.output)?;
-    let source = Typed::of_job(&raw.job, &raw.output).find(&raw.job.model)?;
+    let training = TrainingStep::default();
+    let source = Typed::of_job(&raw.job, &raw.output, &training).find(&raw.job.model)?;
     let batch = source.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
@@ -173,23 +183,31 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     let (first, recording) = (&steps[0], &steps[0].recording);
     let torch = Torch::of(&recording.process);
     torch.check(&cards)?;
-    let first_card = cards.first();
-    let process = ProcessReport::new(recording, first_card, &first.config, raw.advise);
-    let others = cards.iter().zip(&steps).skip(1);
-    let mut process = others.fold(process, |process, (card, step)| {
-        process.on(&step.recording, card, &step.config, raw.advise)
-    });
-    // Where advice is given, this is the change that helps most of all that cost no other card.
-    if let Some(card) = first_card.filter(|_| !process.alternatives.is_empty()) {
-        let change = source.with_change(batch, card);
-        process.alternatives.splice(0..0, change);
+    let never = Advise::Never;
+    let process = ProcessReport::new(recording, cards.first(), &first.config, never);
+    let on_cards = cards.iter().zip(&steps);
+    let mut process = on_cards
+        .clone()
+        .skip(1)
+        .fold(process, |process, (card, step)| {
+            process.on(&step.recording, card, &step.config, never)
+        });
+    let mut verdicts = process.verdicts().iter().zip(on_cards);
+    let advised = match raw.advise {
+        Advise::Always => verdicts.next(),
+        Advise::Auto => verdicts.find(|(verdict, _)| !verdict.fits),
+        Advise::Never => None,
+    };
+    if let Some((_, (card, step))) = advised {
+        process.alternatives = changes(&*source, batch, card, step)?;
     }
     interrupt::disarm();
     let report = TorchReport {
         schema: SCHEMA,
         program: source.name().replace(BATCH, &batch.to_string()),
         job: source.job(Some(batch)),
-        recorded_on: first.is_kept.then(|| first.recorded_on.clone()),
+        recorded_on: Some(names_of(&steps)).filter(|_| source.is_kept()),
+        recorded_batches: batches_of(&steps),
         torch,
         steps: recording.steps,
         processes: vec![process],
@@ -209,22 +227,93 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
 }
 
+/// What would make `source` fit on `card`, on which it makes `step`: the change that helps most of all that cost no other card comes
+/// first.
+fn changes(
+    source: &dyn Source,
+    batch: u64,
+    card: &Card,
+    step: &Step,
+) -> Result<Vec<Alternative>, UserError> {
+    let mut found: Vec<_> = source.with_change(batch, card).into_iter().collect();
+    found.extend(segments(&step.recording.trace, &step.config, card));
+    let usual = source.steps(batch, &[])?.remove(0);
+    let enough = fitting(source, batch, &usual)?.cards;
+    let cards = enough.iter().take(MAX_CARDS);
+    found.extend(cards.map(|card| other_card(card.alias, &card.gpu.name, card.required_bytes)));
+    Ok(found)
+}
+
+/// What of the catalogue is enough.
+struct Fitting {
+    /// The cards on which a step fits.
+    cards: Vec<FittingGpu>,
+    /// The one that comes nearest, if there are none.
+    nearest: Option<NearestGpu>,
+    /// What the step does with the kernels of each generation.
+    steps: Vec<Rc<Step>>,
+}
+
+/// The cards on which `source` fits, of which `usual` has the kernels of most.
+fn fitting(source: &dyn Source, batch: u64, usual: &Rc<Step>) -> Result<Fitting, UserError> {
+    let cuda = usual.recording.process.cuda.as_deref();
+    let driven = driven_cards(cuda).into_iter();
+    let driven: Vec<_> = driven.filter(|(_, card)| source.knows(card)).collect();
+    // Of all cards with like kernels, the last, which has the most memory, stands for them.
+    let kernels = |card: &Card| kept::recorded_on(Some(card.device.card.compute_capability));
+    let mut others: BTreeMap<&str, Card> = BTreeMap::new();
+    for (_, card) in &driven {
+        others.insert(kernels(card), card.clone());
+    }
+    let usual_kernels = kept::recorded_on(None);
+    others.remove(usual_kernels);
+    let cards: Vec<_> = others.values().cloned().collect();
+    let recorded = match cards.is_empty() {
+        true => Vec::new(),
+        false => source.steps(batch, &cards)?,
+    };
+    let mut steps: BTreeMap<_, _> = others.into_keys().zip(recorded).collect();
+    steps.insert(usual_kernels, usual.clone());
+    let (cards, nearest) = fitting_cards(&driven, |card| &steps[kernels(card)]);
+    Ok(Fitting {
+        cards,
+        nearest,
+        steps: steps.into_values().collect(),
+    })
+}
+
+/// The cards on which `steps` were recorded.
+fn names_of(steps: &[Rc<Step>]) -> String {
+    let mut names: Vec<_> = steps.iter().map(|step| step.recorded_on.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+/// The batches at which `steps` were recorded beforehand.
+fn batches_of(steps: &[Rc<Step>]) -> Vec<u64> {
+    let mut batches = Vec::new();
+    for step in steps {
+        add_batches(&mut batches, &step.batches);
+    }
+    batches
+}
+
 /// The answer of `max-batch`.
 pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
-    let source = Typed::of_job(&raw.job, &raw.output).find(&raw.job.model)?;
-    let kept = raw.save.as_deref().map(kept_file);
-    if let Some(kept) = &kept {
-        if source.is_kept() {
-            return Err(UserError::new(format!(
-                "{} was recorded beforehand",
-                raw.job.model
-            ))
-            .hint("leave --save out: it is for a program, and for a path with --framework pytorch")
-            .into());
-        }
-        kept.check()?;
+    let training = TrainingStep::default();
+    let source = Typed::of_job(&raw.job, &raw.output, &training).find(&raw.job.model)?;
+    if raw.save.is_some() && source.is_kept() {
+        return Err(UserError::new(format!(
+            "{} was recorded beforehand",
+            raw.job.model
+        ))
+        .hint("leave --save out: it is for a program, and for a path with --framework pytorch")
+        .into());
     }
+    let kept = raw.save.as_deref();
+    let kept = kept.map(|path| kept_file(path, &raw.output)).transpose()?;
     let named = &raw.job.cards;
     let cards = super::run::cards(&named.gpu, named.memory.as_deref())?;
     if cards.is_empty() {
@@ -244,48 +333,34 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
 /// The answer of `gpus --fits`.
 pub(super) fn gpus(raw: &cli::Gpus, model: &str) -> anyhow::Result<u8> {
     output::check(&raw.output)?;
+    let training = TrainingStep::default();
     let typed = Typed {
         precision: &raw.step.precision,
         options: &raw.step.options,
         torch: &raw.torch,
         offline: raw.hub.offline,
         quiet: raw.output.quiet,
+        training: &training,
     };
     let source = typed.find(model)?;
     let batch = source.batch(raw.batch.as_deref(), raw.tokens.as_deref())?;
     interrupt::watch(GRACE)?;
     let usual = source.steps(batch, &[])?.remove(0);
     let torch = Torch::of(&usual.recording.process);
-    let driven = driven_cards(torch.cuda.as_deref());
-    // Of all cards with like kernels, the last, which has the most memory, stands for them.
-    let kernels = |card: &Card| kept::recorded_on(Some(card.device.card.compute_capability));
-    let mut others: BTreeMap<&str, Card> = BTreeMap::new();
-    for (_, card) in &driven {
-        others.insert(kernels(card), card.clone());
-    }
-    let usual_kernels = kept::recorded_on(None);
-    others.remove(usual_kernels);
-    let cards: Vec<_> = others.values().cloned().collect();
-    let mut steps: BTreeMap<_, _> = others
-        .into_keys()
-        .zip(source.steps(batch, &cards)?)
-        .collect();
+    let Fitting {
+        cards,
+        nearest,
+        steps,
+    } = fitting(&*source, batch, &usual)?;
     interrupt::disarm();
-    steps.insert(usual_kernels, usual.clone());
-    let (cards, nearest) = fitting_cards(&driven, |card| &steps[kernels(card)]);
-    let mut recorded_on: Vec<_> = steps
-        .values()
-        .map(|step| step.recorded_on.as_str())
-        .collect();
-    recorded_on.dedup();
     let report = TorchFitsReport {
         schema: SCHEMA,
         program: source.name().replace(BATCH, &batch.to_string()),
         batch,
         job: source.job(Some(batch)),
         torch,
-        recorded_on: recorded_on.join(", "),
-        is_kept: usual.is_kept,
+        recorded_on: names_of(&steps),
+        recorded_batches: batches_of(&steps),
         required_bytes: usual.required(),
         cards,
         nearest,
@@ -315,6 +390,7 @@ pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
         precisions.push("fp32");
     }
     interrupt::watch(GRACE)?;
+    let training = TrainingStep::default();
     let mut report = empty_table(Torch::default(), cards);
     for precision in precisions {
         let every = kept::names(precision).into_iter().map(str::to_string);
@@ -334,9 +410,11 @@ pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
                     torch: &raw.torch,
                     offline: raw.hub.offline,
                     quiet: raw.output.quiet,
+                    training: &training,
                 };
                 let source = typed.find(&model)?;
                 let found = source.largest_batches(cards, Advise::Never)?;
+                found.report.torch.check(cards)?;
                 add(&mut report, found.report);
             }
         }
@@ -361,5 +439,6 @@ fn add(table: &mut TorchTableReport, found: TorchBatchReport) {
         batches: found.cards.iter().map(|card| card.max_batch).collect(),
     });
     table.torch = found.torch;
+    add_batches(&mut table.recorded_batches, &found.recorded_batches);
     table.recorded_on = found.recorded_on.or(table.recorded_on.take());
 }

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use torch_memory::saved::is_saved;
+
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::input_options::TypedSizes;
 use crate::interrupt;
 use crate::job_info::{GpuName, SCHEMA};
-use crate::output::file::File;
+use crate::output::file::{File, check_apart};
 use crate::output::{self, sweep::CurveFile};
 use crate::progress::Progress;
 use crate::resolve::Card;
@@ -66,8 +68,8 @@ impl<'a> Asked<'a> {
     ///
     /// There is no answer.
     pub fn max_batch(&self, raw: &cli::MaxBatch, cards: &[Card]) -> anyhow::Result<u8> {
-        let kept = raw.save.as_deref().map(kept_file);
-        kept.map_or(Ok(()), |kept| kept.check())?;
+        let kept = raw.save.as_deref();
+        let kept = kept.map(|path| kept_file(path, &raw.output)).transpose()?;
         output::check(&raw.output)?;
         let found = self.found(cards, raw.advise, raw.output.quiet)?.remove(0);
         self.write(&found, &raw.output, kept)
@@ -121,7 +123,6 @@ impl<'a> Asked<'a> {
             let mut program = Followed {
                 program: Silent {
                     command,
-                    script: None,
                     steps: None,
                     allow_writes: self.allow_writes,
                     timeout: self.timeout,
@@ -175,13 +176,36 @@ pub(super) fn status(found: &[Found]) -> u8 {
     }
 }
 
-/// The file in which what was recorded is kept.
-pub(super) fn kept_file(path: &Path) -> File<'_> {
-    File {
+/// The file at `path`, in which what was recorded is kept.
+///
+/// # Errors
+///
+/// It cannot be written, something else is there, or the answer goes there.
+pub(super) fn kept_file<'a>(path: &'a Path, output: &cli::Output) -> Result<File<'a>, UserError> {
+    let file = File {
         path,
         option: "--save",
         otherwise: "leave it out",
+    };
+    let name = path.display();
+    if path == Path::new("-") {
+        return Err(UserError::new("--save writes no recording to stdout")
+            .hint("name a file: --save job.fit"));
     }
+    if path.is_file() && !is_saved(path) {
+        return Err(
+            UserError::new(format!("{name} is there, and is no recording"))
+                .hint("choose another --save, or delete it first"),
+        );
+    }
+    let answer = output.output.as_deref();
+    check_apart(
+        [("--save", Some(path)), ("--output", answer)]
+            .into_iter()
+            .filter_map(|(option, path)| Some((option, path?))),
+    )?;
+    file.check()?;
+    Ok(file)
 }
 
 /// A table for `cards` without rows.
@@ -190,6 +214,7 @@ pub(super) fn empty_table(torch: Torch, cards: &[Card]) -> TorchTableReport {
         schema: SCHEMA,
         program: None,
         recorded_on: None,
+        recorded_batches: Vec::new(),
         torch,
         cards: cards.iter().map(Card::label).collect(),
         gpus: cards.iter().map(GpuName::new).collect(),

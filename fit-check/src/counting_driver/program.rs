@@ -97,7 +97,8 @@ fn signal_name(_: i32) -> Option<&'static str> {
     None
 }
 
-fn ended(status: ExitStatus) -> Ended {
+/// How a program with this status ended.
+pub fn ended(status: ExitStatus) -> Ended {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return Ended::Signalled(signal);

@@ -57,7 +57,7 @@ pub(super) fn other_file(bytes: &[u8]) -> Option<OtherFile> {
         ),
         [0x1f, 0x8b, ..] => of(
             "compressed with gzip",
-            "unpack it; if `max-batch --save` wrote it, it is for estimate, max-batch, table and gpus --fits",
+            "if `max-batch --save` wrote it, ask estimate, max-batch, table or gpus --fits about it; otherwise unpack it",
         ),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(OtherFile {
             what: "text in UTF-16, as PowerShell's `>` writes it".into(),

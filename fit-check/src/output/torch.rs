@@ -72,7 +72,7 @@ pub(crate) fn assumptions(
         report
             .recorded_on
             .as_deref()
-            .map(|on| ("Method", vec![recorded(on)])),
+            .map(|on| ("Method", vec![recorded(on, &report.recorded_batches)])),
     );
     let approximations = report.approximations.iter().map(approximation);
     let approximations: Vec<_> = approximations.collect();
@@ -131,15 +131,24 @@ pub(crate) fn stack(torch: &Torch) -> String {
     parts.join(", ")
 }
 
-/// What stands behind a figure that was recorded beforehand with the kernels of the card `recorded_on`, or of several.
-pub(crate) fn recorded(recorded_on: &str) -> String {
+/// What stands behind a figure that was recorded beforehand, at `batches` and the next of each, with the kernels of the card
+/// `recorded_on`, or of several.
+pub(crate) fn recorded(recorded_on: &str, batches: &[u64]) -> String {
+    let at = match batches {
+        // Two pairs of small batches are tried.
+        _ if batches.iter().all(|batch| *batch < 10) => "two small batches".to_string(),
+        _ => {
+            let batches: Vec<_> = batches.iter().map(u64::to_string).collect();
+            format!("batches {}, and the next of each", batches.join(", "))
+        }
+    };
     let which = match recorded_on {
         several if several.contains(", ") => "the nearest of ",
         // As the first letter is read out: an A100, an H200, an L4, an RTX 3090.
         card if card.starts_with(['A', 'H', 'L', 'R']) => "an ",
         _ => "a ",
     };
-    format!("from recordings of two small batches, with the kernels of {which}{recorded_on}")
+    format!("from recordings of {at}, with the kernels of {which}{recorded_on}")
 }
 
 /// `lines`, those that say something, as the faint end of a page.
@@ -225,7 +234,7 @@ impl TorchReport {
         page += &notes(&[
             self.recorded_on
                 .as_deref()
-                .map(recorded)
+                .map(|on| recorded(on, &self.recorded_batches))
                 .unwrap_or_default(),
             stack(&self.torch),
             self.torch.not_on(gpus.map(|verdict| &verdict.gpu)),

@@ -59,7 +59,7 @@ impl TorchBatchReport {
     /// How the batches were found.
     fn method(&self) -> String {
         match &self.recorded_on {
-            Some(card) => recorded(card),
+            Some(card) => recorded(card, &self.recorded_batches),
             None if self.cards.iter().all(|card| card.unconfirmed.is_none()) => {
                 "the batch and the next were recorded; two small batches told where to look".into()
             }
@@ -126,7 +126,7 @@ impl TorchTableReport {
         let mut lines = vec![
             self.recorded_on
                 .as_deref()
-                .map(recorded)
+                .map(|on| recorded(on, &self.recorded_batches))
                 .unwrap_or_default(),
             stack(&self.torch),
             self.torch.not_on(&self.gpus),

@@ -26,9 +26,9 @@ impl Report for TorchFitsReport {
         page.push('\n');
         let least = f64::from(least_capability(self.torch.cuda.as_deref())) / 10.0;
         page + &notes(&[
-            match self.is_kept {
-                true => recorded(&self.recorded_on),
-                false => format!(
+            match self.recorded_batches.as_slice() {
+                batches @ [_, ..] => recorded(&self.recorded_on, batches),
+                [] => format!(
                     "recorded with the kernels of the nearest of {}",
                     self.recorded_on
                 ),

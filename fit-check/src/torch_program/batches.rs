@@ -21,6 +21,7 @@ use super::job::TorchJob;
 use super::report::{Torch, allocator_config, reason, shown};
 use super::source::Source;
 use crate::cli::Advise;
+use crate::interrupt;
 use crate::job_info::{GpuName, SCHEMA};
 use crate::resolve::Card;
 use crate::user_error::UserError;
@@ -32,8 +33,8 @@ const SMALL: [(u64, u64); 2] = [(2, 3), (8, 9)];
 /// The batches of the search end here; no card has room for more samples of anything that is trained.
 const MAX_BATCH: u64 = 1 << 22;
 
-/// How often two batches near the answer are learnt from anew, where it is not as predicted.
-const ROUNDS: usize = 3;
+/// How many batches are recorded on the way to the largest one. Halving an interval of batches from 2 to a million takes 20.
+const MOST_RECORDED: usize = 24;
 
 /// The answer of `max-batch` and `table` about a PyTorch program.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -51,6 +52,9 @@ pub struct TorchBatchReport {
     /// The card with whose kernels the step was recorded beforehand; none if it was recorded now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_on: Option<String>,
+    /// The batches at which it was recorded beforehand; the one after each was recorded too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recorded_batches: Vec<u64>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// The largest batch on each card.
@@ -66,8 +70,16 @@ impl TorchBatchReport {
         {
             *known += &format!(", {card}");
         }
+        add_batches(&mut self.recorded_batches, &other.recorded_batches);
         self
     }
+}
+
+/// Adds the batches that `known` lacks.
+pub fn add_batches(known: &mut Vec<u64>, others: &[u64]) {
+    known.extend(others);
+    known.sort_unstable();
+    known.dedup();
 }
 
 /// The answer of `table --framework pytorch`, and of `table` with a program and several lengths of a sequence.
@@ -81,6 +93,9 @@ pub struct TorchTableReport {
     /// The card with whose kernels networks of the zoo were recorded beforehand; none if there are none in the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_on: Option<String>,
+    /// The batches at which it was recorded beforehand; the one after each was recorded too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recorded_batches: Vec<u64>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// The labels of the cards.
@@ -222,7 +237,7 @@ pub fn largest_batches(
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Search::learn(card, record)?),
         };
-        let found_batch = search.card_batch(card, record);
+        let found_batch = search.card_batch(card, record)?;
         found.push(search.with_advice(found_batch, card, advise));
     }
     let tokens = |batch| job.as_ref()?.tokens_of(batch);
@@ -236,6 +251,7 @@ pub fn largest_batches(
         job,
         optimizer: any.and_then(Search::optimizer),
         recorded_on: None,
+        recorded_batches: Vec::new(),
         torch: any.map(Search::torch).unwrap_or_default(),
         cards: found,
     };
@@ -261,7 +277,7 @@ pub fn of_kept(
     let batch = |card: &Card| {
         let batch = search.predict(card.available().0);
         let why = "it was recorded beforehand, at two small batches";
-        let found = search.report(card, batch, Some(why.to_string()));
+        let found = search.report(card, batch, batch + 1, Some(why.to_string()));
         TorchCardBatch {
             max_tokens: job.as_ref().and_then(|job| job.tokens_of(batch)),
             ..search.with_advice(found, card, advise)
@@ -273,6 +289,7 @@ pub fn of_kept(
         optimizer: search.optimizer(),
         torch: search.torch(),
         cards: cards.iter().map(batch).collect(),
+        recorded_batches: search.kept.batches(),
         recorded_on: Some(search.kept.recorded_on),
         job,
     }
@@ -281,6 +298,17 @@ pub fn of_kept(
 /// The largest batch on `card` of a network that was recorded beforehand; 0 if not even one sample fits.
 pub fn largest_of_kept(kept: Kept, config: AllocatorConfig, card: &Card) -> u64 {
     Search::of_kept(kept, config).predict(card.available().0)
+}
+
+/// The card whose kernels a recording on `card` has: its name, or the compute capability of a card that is a size alone.
+pub fn kernels_of(card: &Card) -> String {
+    match card.gpu {
+        Some(gpu) => gpu.name.clone(),
+        None => {
+            let capability = f64::from(card.device.card.compute_capability) / 10.0;
+            format!("a card of compute capability {capability:.1}")
+        }
+    }
 }
 
 /// What is known about a program on the cards of one generation.
@@ -332,7 +360,7 @@ impl Search {
                             scaling,
                             approximations: approximations.map(without_bytes).collect(),
                             information: first.information,
-                            recorded_on: GpuName::new(card).name,
+                            recorded_on: kernels_of(card),
                         },
                         config,
                         recorded: [(small, first.trace), (larger, second.trace)].into(),
@@ -349,64 +377,93 @@ impl Search {
         ))
     }
 
-    /// The largest batch on `card`.
-    fn card_batch(&mut self, card: &Card, record: &mut impl Record) -> TorchCardBatch {
+    /// The largest batch on `card`: it and the next are recorded, and where a program does something else there than at smaller
+    /// batches, it is learnt anew from two near them.
+    ///
+    /// # Errors
+    ///
+    /// The user interrupted it.
+    fn card_batch(
+        &mut self,
+        card: &Card,
+        record: &mut impl Record,
+    ) -> Result<TorchCardBatch, UserError> {
         let capacity = card.available().0;
-        let mut unconfirmed = None;
-        let mut batch = self.predict(capacity);
-        for round in 0..ROUNDS {
-            if let Err(error) = self.record_near(card, batch, record) {
-                unconfirmed = Some(
-                    error
-                        .to_string()
-                        .lines()
-                        .next()
-                        .unwrap_or_default()
-                        .replace("error: ", ""),
-                );
-                break;
+        let mut made = 0;
+        loop {
+            let (most, least) = self.recorded_border(capacity);
+            if least == most + 1 {
+                return Ok(self.report(card, most, least, None));
             }
-            if self.is_border(batch, capacity) {
-                break;
+            if made >= MOST_RECORDED {
+                let why = "the program does something else from some batch on, and those between were not recorded";
+                return Ok(self.report(card, most, least, Some(why.into())));
             }
-            // It does something else there than at small batches, so it is learnt anew from these two.
-            let (near, next) = (batch.max(1), batch.max(1) + 1);
-            let learnt = self.record_near(card, near, record).ok().and_then(|()| {
-                let (one, other) = (self.recorded.get(&near)?, self.recorded.get(&next)?);
-                Scaling::new(near, one.clone(), next, other).ok()
-            });
-            if let Some(learnt) = learnt {
-                self.kept.scaling = learnt;
-            }
-            batch = match round + 1 < ROUNDS {
-                true => self.predict(capacity),
-                false => batch,
+            let predicted = self.predict(capacity);
+            let batch = match predicted {
+                // The prediction holds so far.
+                _ if predicted == most => most + 1,
+                _ if predicted > most && predicted < least => predicted,
+                // It does not. Much larger batches may take too much of the processor's memory.
+                _ => (most + (least - most) / 2).min(2 * most + 1),
             };
-            unconfirmed = (round + 1 == ROUNDS).then(|| {
-                "the program does something else near this batch than at smaller ones".to_string()
-            });
+            made += 1;
+            match self.record(card, batch, record) {
+                Ok(()) => {}
+                Err(error) if interrupt::requested() => return Err(error),
+                Err(error) => {
+                    let error = error.to_string();
+                    let why = error.lines().next().unwrap_or_default();
+                    let batch = predicted.clamp(most, least - 1);
+                    let why = why.replace("error: ", "");
+                    return Ok(self.report(card, batch, batch + 1, Some(why)));
+                }
+            }
         }
-        self.report(card, batch, unconfirmed)
     }
 
-    /// The largest batch that fits by replay; 0 if none does.
-    fn predict(&self, capacity: u64) -> u64 {
-        largest_batch(&self.kept.scaling, &self.config, capacity, 1..MAX_BATCH).unwrap_or(0)
+    /// The largest batch that was recorded and fits, below the smallest that was recorded and does not, which comes second.
+    fn recorded_border(&self, capacity: u64) -> (u64, u64) {
+        let mut fits = 0;
+        for (batch, trace) in &self.recorded {
+            match Replay::fits(trace, &self.config, capacity) {
+                true => fits = *batch,
+                false => return (fits, *batch),
+            }
+        }
+        (fits, MAX_BATCH)
     }
 
-    /// Records `batch` and the next one, unless they are recorded.
-    fn record_near(
+    /// Records `batch`, and learns from it if it is not as predicted.
+    fn record(
         &mut self,
         card: &Card,
         batch: u64,
         record: &mut impl Record,
     ) -> Result<(), UserError> {
-        for batch in [batch, batch + 1].into_iter().filter(|batch| *batch > 0) {
-            if let Entry::Vacant(place) = self.recorded.entry(batch) {
-                place.insert(record.record(card, batch)?.trace);
+        let trace = record.record(card, batch)?.trace;
+        if self.kept.scaling.differs(batch, &trace).is_some() {
+            // A neighbor is recorded already, or is needed.
+            let known = [batch - 1, batch + 1];
+            let known = known
+                .into_iter()
+                .find(|other| self.recorded.contains_key(other));
+            let other = known.unwrap_or(batch + 1);
+            if known.is_none() {
+                let other_trace = record.record(card, other)?.trace;
+                self.recorded.insert(other, other_trace);
+            }
+            if let Ok(learnt) = Scaling::new(batch, trace.clone(), other, &self.recorded[&other]) {
+                self.kept.scaling.add(learnt);
             }
         }
+        self.recorded.insert(batch, trace);
         Ok(())
+    }
+
+    /// The largest batch that fits by replay; 0 if none does.
+    fn predict(&self, capacity: u64) -> u64 {
+        largest_batch(&self.kept.scaling, &self.config, capacity, 1..MAX_BATCH).unwrap_or(0)
     }
 
     /// The trace of `batch`: as it was recorded, or else as it is predicted.
@@ -417,16 +474,16 @@ impl Search {
             .unwrap_or_else(|| self.kept.scaling.at(batch))
     }
 
-    /// Whether `batch` fits and the next one does not.
-    fn is_border(&self, batch: u64, capacity: u64) -> bool {
-        let fits =
-            |batch: u64| batch == 0 || Replay::fits(&self.trace(batch), &self.config, capacity);
-        fits(batch) && !fits(batch + 1)
-    }
-
-    fn report(&self, card: &Card, batch: u64, unconfirmed: Option<String>) -> TorchCardBatch {
+    /// That `batch` is the largest on `card` as far as is known, and `next` the least of those that do not fit.
+    fn report(
+        &self,
+        card: &Card,
+        batch: u64,
+        next_batch: u64,
+        unconfirmed: Option<String>,
+    ) -> TorchCardBatch {
         let capacity = card.available().0;
-        let next = self.trace(batch + 1);
+        let next = self.trace(next_batch);
         let refused = Replay::of(&next, &self.config, capacity).refused;
         let expandable = self.config.with_expandable_segments();
         let with_expandable =
@@ -437,7 +494,7 @@ impl Search {
             max_tokens: None,
             at_max: (batch > 0)
                 .then(|| BatchMemory::of(batch, &self.trace(batch), &self.config, card)),
-            next: BatchMemory::of(batch + 1, &next, &self.config, card),
+            next: BatchMemory::of(next_batch, &next, &self.config, card),
             larger_cards: Vec::new(),
             next_refused: refused
                 .map(|refused| reason(&next, &refused))
@@ -558,6 +615,39 @@ mod tests {
     fn a_threshold_below_the_answer_is_found() {
         let (found, _) = search(10);
         assert_eq!((found.max_batch, found.unconfirmed), (42, None));
+    }
+
+    /// From the threshold on not even one fits: 42 samples of 24 MiB do, 43 do not, and 50 of 16 MiB do.
+    #[test]
+    fn a_threshold_at_the_answer_is_the_answer() {
+        let (found, recorded) = search(50);
+        assert_eq!((found.max_batch, found.next.batch), (50, 51));
+        assert_eq!(found.unconfirmed, None);
+        let needs = found.at_max.unwrap().required_bytes;
+        assert!(needs <= card().available(), "{needs}");
+        assert!(recorded.len() <= MOST_RECORDED, "{recorded:?}");
+    }
+
+    /// A program that fails with more than 40 samples is not recorded at the answer.
+    #[test]
+    fn a_program_that_fails_at_the_answer_is_predicted() {
+        struct Fails(Program);
+        impl Record for Fails {
+            fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
+                match batch > 40 {
+                    true => Err(UserError::new("too few samples")),
+                    false => self.0.record(card, batch),
+                }
+            }
+        }
+        let mut program = Fails(Program {
+            threshold: u64::MAX,
+            recorded: Vec::new(),
+        });
+        let found = largest_batches(String::new(), None, &[card()], Advise::Never, &mut program);
+        let card = &found.unwrap().report.cards[0];
+        assert_eq!((card.max_batch, card.next.batch), (63, 64));
+        assert_eq!(card.unconfirmed.as_deref(), Some("too few samples"));
     }
 
     #[test]

@@ -28,8 +28,9 @@ pub struct TorchFitsReport {
     pub torch: Torch,
     /// The cards with whose kernels the step was recorded: a card has those of the nearest.
     pub recorded_on: String,
-    /// Whether it was recorded beforehand, at two small batches.
-    pub is_kept: bool,
+    /// The batches at which it was recorded beforehand; the one after each was recorded too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recorded_batches: Vec<u64>,
     /// The least memory with which the step completes, with the kernels of most cards.
     pub required_bytes: Bytes,
     /// The cards on which it fits, the least usable memory first.
@@ -49,6 +50,14 @@ pub fn driven_cards(cuda: Option<&str>) -> Vec<(&'static Gpu, Card)> {
         .collect();
     cards.sort_by_key(|(_, card)| card.usable());
     cards
+}
+
+/// The card that PyTorch runs on and that is sold with the memory of `class`, `24GB` for instance: the one with the least usable memory.
+pub fn driven_class(class: &str) -> Option<(&'static Gpu, Card)> {
+    let gb: f64 = class.strip_suffix("GB")?.parse().ok()?;
+    // The builds of PyTorch for CUDA 13, the newest, are the ones with the fewest cards.
+    let mut driven = driven_cards(Some("13")).into_iter();
+    driven.find(|(gpu, _)| gpu.marketed_gb == gb)
 }
 
 /// The cards of those in `driven` on which a step fits that is `on` each; if there are none, the one that comes nearest.

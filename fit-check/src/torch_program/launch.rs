@@ -24,9 +24,6 @@ pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 pub struct Launch<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
-    /// A Python script that fit-check carries: it is written beside the recorder, and its path follows the first word of
-    /// the command.
-    pub script: Option<&'static str>,
     /// The cards that it finds, in the order of their indices.
     pub cards: &'a [Card],
     /// The GPU on which it really runs; none: it is recorded.
@@ -70,7 +67,13 @@ impl Launch<'_> {
                 Some(CountingDriver::new(&cards, Conditions::default())?)
             }
         };
-        let recorder = Recorder::new(&self.settings()).map_err(|error| unwritable(&error))?;
+        let settings = Settings {
+            // A program that makes none goes on to its end.
+            steps: self.steps.filter(|steps| *steps > 0),
+            measure: self.real.is_some(),
+            ..settings(self.cards)
+        };
+        let recorder = Recorder::new(&settings).map_err(|error| unwritable(&error))?;
         let folder = recorder.folder().to_path_buf();
         crate::interrupt::at_end(move || {
             // Gone already, if the program no longer needs it.
@@ -78,12 +81,6 @@ impl Launch<'_> {
             None
         });
         let mut command = Command::new(program);
-        if let Some(text) = self.script {
-            // The recorder takes what is in its folder for none of the user's lines.
-            let path = recorder.folder().join("training_step.py");
-            std::fs::write(&path, text).map_err(|error| unwritable(&error))?;
-            command.arg(path);
-        }
         command.args(arguments);
         if let Some(driver) = &driver {
             driver.apply(&mut command);
@@ -111,28 +108,27 @@ impl Launch<'_> {
             journal: driver.map(|driver| driver.journal()).transpose()?,
         })
     }
+}
 
-    fn settings(&self) -> Settings {
-        // Programs that see several cards see several like the first: PyTorch's kernels are chosen by it.
-        let card = &self.cards[0];
-        let spec = &card.device.card;
-        Settings {
-            device: recorder::Card {
-                name: format!("NVIDIA {}", spec.name),
-                capability: [spec.compute_capability / 10, spec.compute_capability % 10],
-                total_bytes: spec.total.unwrap_or(counting_driver::UNLIMITED).0,
-                multiprocessors: Some(spec.multiprocessors),
-            },
-            devices: self.cards.len() as u32,
-            // A program that makes none goes on to its end.
-            steps: self.steps.filter(|steps| *steps > 0),
-            allocator_conf: recorder::allocator_variable().unwrap_or_default(),
-            measure: self.real.is_some(),
-        }
+/// What the recorder is told for a program that finds `cards`, of which there is one at least.
+pub(super) fn settings(cards: &[Card]) -> Settings {
+    // Programs that see several cards see several like the first: PyTorch's kernels are chosen by it.
+    let spec = &cards[0].device.card;
+    Settings {
+        device: recorder::Card {
+            name: format!("NVIDIA {}", spec.name),
+            capability: [spec.compute_capability / 10, spec.compute_capability % 10],
+            total_bytes: spec.total.unwrap_or(counting_driver::UNLIMITED).0,
+            multiprocessors: Some(spec.multiprocessors),
+        },
+        devices: cards.len() as u32,
+        steps: None,
+        allocator_conf: recorder::allocator_variable().unwrap_or_default(),
+        measure: false,
     }
 }
 
-fn unwritable(error: &std::io::Error) -> UserError {
+pub(super) fn unwritable(error: &std::io::Error) -> UserError {
     let folder = std::env::temp_dir();
     UserError::new(format!(
         "the recorder for PyTorch cannot be written into {}: {error}",
@@ -141,7 +137,7 @@ fn unwritable(error: &std::io::Error) -> UserError {
     .hint("TMPDIR names another folder for temporary files; its path must be short enough for a socket")
 }
 
-fn not_understood(error: &torch_memory::stream::StreamError) -> UserError {
+pub(super) fn not_understood(error: &torch_memory::stream::StreamError) -> UserError {
     UserError::new(format!("the recorder in PyTorch failed: {error}"))
         .hint("please report this, with the versions of Python and PyTorch")
 }

@@ -33,6 +33,9 @@ pub struct TorchReport {
     /// The card with whose kernels the step was recorded beforehand; none if it was recorded now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_on: Option<String>,
+    /// The batches at which it was recorded beforehand; the one after each was recorded too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recorded_batches: Vec<u64>,
     /// The versions that decide the answer.
     pub torch: Torch,
     /// Optimizer steps that were recorded.
@@ -149,6 +152,7 @@ impl TorchReport {
             program,
             job: None,
             recorded_on: None,
+            recorded_batches: Vec::new(),
             torch: first
                 .map(|first| Torch::of(&first.process))
                 .unwrap_or_default(),

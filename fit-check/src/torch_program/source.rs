@@ -33,6 +33,11 @@ pub trait Source {
     /// There is none that is usual.
     fn usual_batch(&self) -> Result<u64, UserError>;
 
+    /// Whether what it does on `card` is known or can be recorded.
+    fn knows(&self, _card: &Card) -> bool {
+        true
+    }
+
     /// What it does with `batch` samples on each of `cards`; without a card, one step with the kernels of most cards.
     ///
     /// # Errors
@@ -90,7 +95,11 @@ pub trait Source {
 /// A source that was recorded beforehand, with the kernels of some cards.
 pub trait Beforehand: Source {
     /// The card on which it was recorded for cards like `card`, or for most cards.
-    fn recorded_on(&self, card: Option<&Card>) -> &str;
+    ///
+    /// # Errors
+    ///
+    /// It was not recorded with kernels like those of `card`.
+    fn recorded_on(&self, card: Option<&Card>) -> Result<&str, UserError>;
 
     /// What was recorded there.
     ///
@@ -110,13 +119,14 @@ pub trait Beforehand: Source {
     fn kept_steps(&self, batch: u64, cards: &[Card]) -> Result<Vec<Rc<Step>>, UserError> {
         let mut known: BTreeMap<&str, Rc<Step>> = BTreeMap::new();
         let of = |card: Option<&Card>| {
-            let recorded_on = self.recorded_on(card);
+            let recorded_on = self.recorded_on(card)?;
             if let Some(known) = known.get(recorded_on) {
                 return Ok(known.clone());
             }
-            let (recording, config) = (self.kept(card)?.at(batch), self.config().clone());
+            let kept = self.kept(card)?;
+            let (recording, config) = (kept.at(batch), self.config().clone());
             let step = Rc::new(Step {
-                is_kept: true,
+                batches: kept.batches(),
                 ..Step::recorded(recording, recorded_on.into(), config)
             });
             known.insert(recorded_on, step.clone());
@@ -167,8 +177,8 @@ pub struct Step {
     pub recording: Recording,
     /// The card on which it was recorded.
     pub recorded_on: String,
-    /// Whether that was beforehand, at other batches.
-    pub is_kept: bool,
+    /// The batches at which it was recorded beforehand; empty if it was recorded now.
+    pub batches: Vec<u64>,
     /// The configuration of the allocator.
     pub config: AllocatorConfig,
     required: OnceCell<Bytes>,
@@ -180,7 +190,7 @@ impl Step {
         Self {
             recording,
             recorded_on,
-            is_kept: false,
+            batches: Vec::new(),
             config,
             required: OnceCell::new(),
         }

@@ -1,6 +1,7 @@
 """A standard training step of a network of transformers, for `fit-check estimate PATH --framework pytorch`.
 
-fit-check runs this file with the Python of the person who asks, under its recorder. The network has the
+fit-check runs this file with the Python of the person who asks, under its recorder, whose `forks` makes a process
+for each step that is asked for. The network has the
 sizes of a `config.json`; its weights are never read, since their values decide no size. It is what this
 loop takes:
 
@@ -18,6 +19,7 @@ The cache of keys and values is off, as transformers' Trainer has it. An error i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -51,8 +53,8 @@ def refuse(message: str, hint: str = "") -> NoReturn:
     os._exit(2)
 
 
-def options() -> argparse.Namespace:
-    """What fit-check asks for (`commands/torch_path.rs`)."""
+def options(arguments: list[str]) -> argparse.Namespace:
+    """What fit-check asks for (`commands/torch/path.rs`)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
     parser.add_argument("--batch", type=int, required=True)
@@ -66,14 +68,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--freeze", action="append", default=[])
     parser.add_argument("--lora", type=int)
     parser.add_argument("--lora-targets")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def check_packages(asked: argparse.Namespace) -> None:
+def check_packages(needed: list[str]) -> None:
     """Refuse if a package is missing, and say how to install it."""
-    needed = ["torch", "transformers"]
-    needed += ["peft"] if asked.lora else []
-    needed += ["bitsandbytes"] if asked.optimizer in ("adamw8bit", "pagedadamw8bit") else []
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
@@ -245,14 +244,13 @@ def loss_of(output: Any) -> torch.Tensor:
     return loss if loss is not None else output[0].float().mean()
 
 
-def main() -> None:
+def train(arguments: list[str]) -> None:
     """Train, until the recorder has seen enough."""
-    asked = options()
-    check_packages(asked)
-    # Nothing is fetched: the configuration is a file.
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 
+    asked = options(arguments)
+    check_packages(["peft"] if asked.lora else [])
+    check_packages(["bitsandbytes"] if asked.optimizer in ("adamw8bit", "pagedadamw8bit") else [])
     model, config = network(asked)
     freeze(model, asked.freeze)
     if asked.lora:
@@ -270,6 +268,28 @@ def main() -> None:
             loss.backward()
         update.step()
         update.zero_grad()
+
+
+def prepare(arguments: list[str]) -> None:
+    """Import what defines the network. What is wrong with it is said when it is trained."""
+    import transformers
+
+    with contextlib.suppress(Exception):
+        config = transformers.AutoConfig.from_pretrained(options(arguments).config)
+        for name in config.architectures or []:
+            getattr(transformers, name, None)
+
+
+def main() -> None:
+    """Import what every step needs, and train what is asked for."""
+    check_packages(["torch", "transformers"])
+    # Nothing is fetched: the configuration is a file.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+    from fit_check_recorder import forks
+
+    forks.serve(prepare, train)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ impl Torch {
             return Ok(());
         }
         Err(UserError::new(not_on).hint(
-            "`fit-check gpus --fits MODEL --framework pytorch` has cards on which it runs; of an older build `fit-check run` follows a program",
+            "`fit-check gpus --fits` with the rest of this question has cards on which it runs; of an older build `fit-check run` follows a program",
         ))
     }
 

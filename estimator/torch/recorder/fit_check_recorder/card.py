@@ -56,13 +56,12 @@ def install(recording: Recording) -> None:
 def _identity(recording: Recording) -> None:
     cuda, card = torch.cuda, recording.settings.card
     count = recording.settings.devices
-    properties = Properties(card)
     cuda.is_available = lambda: True
     cuda.device_count = lambda: count
     cuda.init = cuda._lazy_init = lambda: None
     cuda.is_initialized = cuda.memory.is_initialized = lambda: True
     # `get_device_properties` and its like ask this, as PyTorch does once CUDA is initialised.
-    cuda._get_device_properties = lambda device: properties
+    cuda._get_device_properties = lambda device: Properties(card)
     cuda.can_device_access_peer = lambda device, peer: True
     # Emulated on older cards, which PyTorch counts as support (`is_bf16_supported`).
     cuda.is_bf16_supported = lambda including_emulation=True: card.capability[0] >= 8 or including_emulation
@@ -118,7 +117,7 @@ def _random() -> None:
 
 
 def _memory(recording: Recording) -> None:
-    storages, total = recording.storages, recording.settings.card.total_bytes
+    storages, card = recording.storages, recording.settings.card
 
     def statistics(device: int = 0) -> dict[str, Any]:
         live, peak = storages.live.get(device, 0), storages.peak.get(device, 0)
@@ -144,7 +143,7 @@ def _memory(recording: Recording) -> None:
     torch._C._cuda_emptyCache = recording.on_empty_cache
 
     def mem_get_info(device: Any = None) -> tuple[int, int]:
-        return total - storages.live.get(current_device.of(device), 0), total
+        return card.total_bytes - storages.live.get(current_device.of(device), 0), card.total_bytes
 
     memory = torch.cuda.memory
     torch.cuda.mem_get_info = memory.mem_get_info = mem_get_info

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import endings, names, settings, streams
+from . import endings, forks, names, settings, streams
 from .bootstrap import AfterImport
 
 
@@ -73,6 +73,7 @@ def install(imports: AfterImport) -> None:
     packages.install(imports, mode)
     _in_every_thread(mode)
     endings.follow(recording)
+    forks.follow(recording)
     # `torch.tensor(values, device="cuda")` makes the tensor on the processor, and then moves it.
     torch._C._set_only_lift_cpu_tensors(True)
     mode.__enter__()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 VARIABLE = "FIT_CHECK_RECORDER"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Card:
-    """A described GPU. Sizes are in bytes."""
+    """A described GPU. Sizes are in bytes. A process has one, which a fork for another card changes (`forks`)."""
 
     name: str
     capability: tuple[int, int]
@@ -21,6 +21,11 @@ class Card:
     shared_bytes_per_block_optin: int = 101376
     shared_bytes_per_multiprocessor: int = 102400
     threads_per_multiprocessor: int | None = None
+
+    def become(self, other: Card) -> None:
+        """Describe the GPU that another one describes."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(other, field.name))
 
     @property
     def threads(self) -> int:
@@ -54,7 +59,12 @@ class Settings:
 
 def from_environment() -> Settings:
     """Read the settings; raises ValueError or KeyError if they are not of that form."""
-    raw = json.loads(os.environ[VARIABLE])
+    return parse(os.environ[VARIABLE])
+
+
+def parse(text: str) -> Settings:
+    """The settings that a text describes, in JSON."""
+    raw = json.loads(text)
     device = dict(raw["device"])
     known = Card.__dataclass_fields__
     card = {name: value for name, value in device.items() if name in known and value is not None}

@@ -8,14 +8,14 @@ use model_zoo::{InputSize, Job, Model, Precision, Request};
 use strum::VariantNames;
 
 use crate::cli::{self, Cli, Command};
-use crate::commands::torch;
+use crate::commands::{self, torch};
 use crate::job_info::JobInfo;
 use crate::model_source::{self, AnyModel, Origin, WeightsCheck};
 use crate::preset::{self, Preset, Published, Unit};
 use crate::resolve::{self, Batch, Card};
 use crate::several_gpus::{self, for_strategy};
 use crate::table::{BatchCell, Row, TorchCells};
-use crate::torch_program::fitting::driven_cards;
+use crate::torch_program::fitting::{driven_cards, driven_class};
 use crate::user_error::UserError;
 use crate::values;
 
@@ -196,18 +196,19 @@ fn over(typed: Request, published: Request) -> Request {
 /// The cards of the command line, else for each class the one with the least usable memory that PyTorch runs on.
 pub(super) fn torch_cards(raw: &cli::Table) -> Result<Vec<Card>, UserError> {
     let is_typed = raw.gpus.is_some() || !raw.cards.gpu.is_empty() || raw.cards.memory.is_some();
+    if raw.gpus.as_deref().is_some_and(is_all) {
+        let driven = driven_cards(Some("13")).into_iter();
+        return Ok(driven.map(|(_, card)| card).collect());
+    }
+    let named: Vec<String> = named(raw).into_iter().map(String::from).collect();
+    if !named.is_empty() && raw.cards.memory.is_none() {
+        return commands::run::cards(&named, None);
+    }
     if is_typed {
         return cards(raw, None, Runtime::Cuda);
     }
-    // The builds of PyTorch for CUDA 13, the newest, are the ones with the fewest cards.
-    let driven = driven_cards(Some("13"));
-    let classes = CLASSES.iter().filter_map(|class| {
-        let gb: f64 = class.strip_suffix("GB")?.parse().ok()?;
-        let mut sold = driven.iter();
-        let (_, card) = sold.find(|(gpu, _)| gpu.marketed_gb == gb)?;
-        Some(card.clone())
-    });
-    Ok(classes.collect())
+    let classes = CLASSES.iter().filter_map(|class| driven_class(class));
+    Ok(classes.map(|(_, card)| card).collect())
 }
 
 /// The cards of the command line, else of the preset, else one card for each class.
@@ -216,15 +217,13 @@ pub(super) fn cards(
     preset: Option<Preset>,
     runtime: Runtime,
 ) -> Result<Vec<Card>, UserError> {
-    let list = raw.gpus.as_deref().unwrap_or_default();
-    let all = list.trim().eq_ignore_ascii_case("all");
-    let listed: Vec<&str> = match all {
-        true => every_card(runtime),
-        false => list.split(',').map(str::trim).collect(),
+    let named = match raw.gpus.as_deref().is_some_and(is_all) {
+        true => {
+            let typed = raw.cards.gpu.iter().map(String::as_str);
+            typed.chain(every_card(runtime)).collect()
+        }
+        false => named(raw),
     };
-    let listed = listed.into_iter().filter(|name| !name.is_empty());
-    let typed = raw.cards.gpu.iter().map(String::as_str);
-    let named: Vec<&str> = typed.chain(listed).collect();
     let memory = raw.cards.memory.as_deref();
     let tuning = resolve::only(&raw.cards)?.unwrap_or_default();
     let cards = resolve::cards(&named, memory, runtime, tuning)?;
@@ -235,6 +234,22 @@ pub(super) fn cards(
         (true, Some(Preset::Lambda2020)) => Ok(preset::cards(runtime, tuning)),
         (true, None) => resolve::cards(&CLASSES, memory, runtime, tuning),
     }
+}
+
+/// The names of cards on the command line.
+fn named(raw: &cli::Table) -> Vec<&str> {
+    let list = raw.gpus.as_deref().unwrap_or_default();
+    let listed = list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let typed = raw.cards.gpu.iter().map(String::as_str);
+    typed.chain(listed).collect()
+}
+
+/// Whether `list` means every card.
+fn is_all(list: &str) -> bool {
+    list.trim().eq_ignore_ascii_case("all")
 }
 
 /// The names of every card that `runtime` drives, the least usable memory first.

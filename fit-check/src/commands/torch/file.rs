@@ -9,6 +9,7 @@ use torch_memory::saved::Saved;
 
 use super::zoo::{of_environment, typed};
 use crate::cli::{self, Advise};
+use crate::job_info::GpuName;
 use crate::resolve::Card;
 use crate::torch_program::batches::Found;
 use crate::torch_program::job::TorchJob;
@@ -16,6 +17,9 @@ use crate::torch_program::report::allocator_config;
 use crate::torch_program::saved::About;
 use crate::torch_program::source::{Beforehand, Source, Step};
 use crate::user_error::UserError;
+
+/// What to do about a file that cannot be read.
+const AGAIN: &str = "`fit-check max-batch --save FILE --gpu CARD -- python train.py {batch}` writes such a file anew";
 
 /// A program that was recorded.
 pub(super) struct File {
@@ -36,10 +40,8 @@ impl File {
         options: &cli::Options,
         attention: Option<&str>,
     ) -> Result<Self, UserError> {
-        let saved = Saved::<About>::read(Path::new(path)).map_err(|error| {
-            UserError::new(format!("{path}: {error}"))
-                .hint("`fit-check max-batch --save FILE --gpu CARD -- python train.py {batch}` writes such a file anew")
-        })?;
+        let saved = Saved::<About>::read(Path::new(path))
+            .map_err(|error| UserError::new(format!("{path}: {error}")).hint(AGAIN))?;
         // It is typed unless it is the default.
         let precision = (precision != "fp32").then_some("--precision");
         if let Some(option) = typed(options, attention).or(precision) {
@@ -60,10 +62,24 @@ impl File {
         })
     }
 
-    fn nearest(&self, card: Option<&Card>) -> &Kept {
-        let capability = card.map(|card| card.device.card.compute_capability);
-        self.saved
-            .nearest(capability.unwrap_or(kept::USUAL_CAPABILITY))
+    /// What was recorded with the kernels of a card like `card`; without one, of the usual card, or else of any.
+    fn nearest(&self, card: Option<&Card>) -> Result<&Kept, UserError> {
+        let Some(card) = card else {
+            let usual = self.saved.nearest(kept::USUAL_CAPABILITY);
+            return Ok(usual.unwrap_or(&self.saved.recordings[0].1));
+        };
+        let nearest = self.saved.nearest(card.device.card.compute_capability);
+        nearest.ok_or_else(|| {
+            let recorded = self.saved.recordings.iter();
+            let recorded: Vec<_> = recorded.map(|(_, kept)| kept.recorded_on.as_str()).collect();
+            UserError::new(format!(
+                "{} was not recorded with the kernels of {}, which take other memory than those of {}",
+                self.path,
+                GpuName::new(card).name,
+                recorded.join(" and ")
+            ))
+            .hint("repeat --gpu when it is recorded: one card before Ampere, one of Ampere or Ada, one that is newer; each gets its kernels")
+        })
     }
 }
 
@@ -86,6 +102,10 @@ impl Source for File {
         )
     }
 
+    fn knows(&self, card: &Card) -> bool {
+        self.nearest(Some(card)).is_ok()
+    }
+
     fn steps(&self, batch: u64, cards: &[Card]) -> Result<Vec<Rc<Step>>, UserError> {
         self.kept_steps(batch, cards)
     }
@@ -96,12 +116,12 @@ impl Source for File {
 }
 
 impl Beforehand for File {
-    fn recorded_on(&self, card: Option<&Card>) -> &str {
-        &self.nearest(card).recorded_on
+    fn recorded_on(&self, card: Option<&Card>) -> Result<&str, UserError> {
+        Ok(&self.nearest(card)?.recorded_on)
     }
 
     fn kept(&self, card: Option<&Card>) -> Result<Kept, UserError> {
-        Ok(self.nearest(card).clone())
+        self.nearest(card).cloned()
     }
 
     fn config(&self) -> &AllocatorConfig {

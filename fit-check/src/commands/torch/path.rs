@@ -3,32 +3,29 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use estimator::{DeviceSpec, Runtime};
 use model_zoo::{ConfigModel, Input, Model, Precision};
 use serde_json::Value;
 use strum::VariantNames;
+use torch_memory::stream::Recording;
 
 use crate::cli::{self, Advise};
-use crate::job_info::GpuName;
 use crate::model_source::{self, Configuration};
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::alternatives::Alternative;
-use crate::torch_program::batches::{Found, largest_batches, recordings};
+use crate::torch_program::batches::{Found, Record, kernels_of, largest_batches, recordings};
 use crate::torch_program::job::TorchJob;
-use crate::torch_program::placeholder::BATCH;
+use crate::torch_program::placeholder::{self, BATCH};
 use crate::torch_program::python;
 use crate::torch_program::report::allocator_config;
-use crate::torch_program::silent::{Followed, Script, Silent};
 use crate::torch_program::source::{Source, Step};
+use crate::torch_program::training_step::TrainingStep;
 use crate::user_error::{UserError, either};
 use crate::values;
-
-/// The training step.
-const SCRIPT: &str = include_str!("../../torch_program/training_step.py");
 
 /// The optimizers that it knows.
 const OPTIMIZERS: [&str; 9] = [
@@ -43,26 +40,27 @@ const OPTIMIZERS: [&str; 9] = [
     "pagedadamw8bit",
 ];
 
-/// How long one recording may take.
-const TIMEOUT: Duration = Duration::from_secs(600);
-
 /// The longest sequence of the default: as for burn (`model-zoo/src/from_config`).
 const USUAL_TOKENS: usize = 2048;
 
 /// The training step of a `config.json`.
-pub(super) struct Configured {
+pub(super) struct Configured<'a> {
     job: TorchJob,
     /// The default batch.
     batch: u64,
-    /// Python and the arguments of the script, with a place for the batch.
-    command: Vec<OsString>,
+    /// The Python that trains it.
+    python: PathBuf,
+    /// The arguments of the training step, with a place for the batch.
+    arguments: Vec<OsString>,
+    /// What records it.
+    training: &'a TrainingStep,
     /// Whether no progress is shown.
     quiet: bool,
     /// What the script reads.
     _configuration: Configuration,
 }
 
-impl Configured {
+impl<'a> Configured<'a> {
     /// The step of the network that `model` names: a path, or a name on the Hugging Face Hub, which `offline` keeps from being asked.
     /// Its progress is shown unless `quiet`.
     ///
@@ -75,6 +73,7 @@ impl Configured {
         precision: &str,
         options: &cli::Options,
         torch: &cli::TorchOptions,
+        training: &'a TrainingStep,
         quiet: bool,
     ) -> Result<Self, UserError> {
         let configuration = model_source::configuration(model, offline)?;
@@ -122,38 +121,42 @@ impl Configured {
                 .and_then(|network| network.absent())
                 .or_else(|| dtype_note(&config, known)),
         };
-        let python = python::find(torch.python.as_deref())?;
-        let mut command = vec![python.into_os_string(), path.into()];
-        command.extend(arguments(&job).into_iter().map(OsString::from));
+        let mut arguments: Vec<OsString> = vec![path.into()];
+        arguments.extend(typed(&job).into_iter().map(OsString::from));
         Ok(Self {
             job,
             batch,
-            command,
+            python: python::find(torch.python.as_deref())?,
+            arguments,
+            training,
             quiet,
             _configuration: configuration,
         })
     }
 
-    fn program(&self) -> Silent<'_> {
-        self.program_of(&self.command)
-    }
-
-    /// The step, as `command` starts it.
-    fn program_of<'a>(&'a self, command: &'a [OsString]) -> Silent<'a> {
-        Silent {
-            command,
-            script: Some(Script {
-                text: SCRIPT,
-                about: &self.job.model,
-            }),
-            steps: None,
-            allow_writes: false,
-            timeout: TIMEOUT,
-        }
+    /// What it does with `batch` on `card`, and with these arguments `more`.
+    fn record(&self, card: &Card, batch: u64, more: &[&str]) -> Result<Recording, UserError> {
+        let mut arguments = placeholder::with_batch(&self.arguments, batch);
+        arguments.extend(more.iter().map(OsString::from));
+        let about = &self.job.model;
+        self.training.record(&self.python, about, &arguments, card)
     }
 }
 
-impl Source for Configured {
+/// [`Configured`], and where its progress is shown.
+struct Followed<'a> {
+    step: &'a Configured<'a>,
+    progress: &'a Progress,
+}
+
+impl Record for Followed<'_> {
+    fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
+        self.progress.at(&format!("recording batch {batch}"));
+        self.step.record(card, batch, &[])
+    }
+}
+
+impl Source for Configured<'_> {
     fn name(&self) -> &str {
         &self.job.model
     }
@@ -188,15 +191,9 @@ impl Source for Configured {
                 "training {} on a card that does not exist",
                 self.job.model
             ));
-            let recording = self.program().record(card, batch)?;
+            let recording = self.record(card, batch, &[])?;
             let config = allocator_config(&recording.process)?;
-            let recorded_on = match card.device.card.total {
-                Some(_) => GpuName::new(card).name,
-                None => format!(
-                    "a card of compute capability {:.1}",
-                    f64::from(generation) / 10.0
-                ),
-            };
+            let recorded_on = kernels_of(card);
             let step = Step::recorded(recording, recorded_on, config);
             Ok((generation, Rc::new(step)))
         });
@@ -215,8 +212,7 @@ impl Source for Configured {
         if self.job.checkpointing {
             return None;
         }
-        let command = [self.command.as_slice(), &["--checkpointing".into()]].concat();
-        let recording = self.program_of(&command).record(card, batch).ok()?;
+        let recording = self.record(card, batch, &["--checkpointing"]).ok()?;
         let config = allocator_config(&recording.process).ok()?;
         Some(Alternative::of(
             "--checkpointing".into(),
@@ -228,19 +224,19 @@ impl Source for Configured {
 
     fn largest_batches(&self, cards: &[Card], advise: Advise) -> Result<Found, UserError> {
         let progress = Progress::new(self.quiet, recordings(cards));
-        let mut program = Followed {
-            program: self.program(),
+        let mut step = Followed {
+            step: self,
             progress: &progress,
         };
         let job = self.job.clone();
-        let found = largest_batches(job.model.clone(), Some(job), cards, advise, &mut program)?;
+        let found = largest_batches(job.model.clone(), Some(job), cards, advise, &mut step)?;
         progress.done();
         Ok(found)
     }
 }
 
 /// The arguments of the script for `job`, but for the configuration.
-fn arguments(job: &TorchJob) -> Vec<String> {
+fn typed(job: &TorchJob) -> Vec<String> {
     let mut words = vec!["--batch".to_string(), BATCH.into()];
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {

@@ -83,8 +83,9 @@ impl Source for Network {
 }
 
 impl Beforehand for Network {
-    fn recorded_on(&self, card: Option<&Card>) -> &str {
-        kept::recorded_on(card.map(|card| card.device.card.compute_capability))
+    fn recorded_on(&self, card: Option<&Card>) -> Result<&str, UserError> {
+        let capability = card.map(|card| card.device.card.compute_capability);
+        Ok(kept::recorded_on(capability))
     }
 
     fn kept(&self, card: Option<&Card>) -> Result<Kept, UserError> {

@@ -68,7 +68,6 @@ impl Program<'_> {
         progress.at("recording the program");
         let silent = Silent {
             command: self.command,
-            script: None,
             steps: self.steps,
             allow_writes: self.allow_writes,
             timeout: self.timeout,
@@ -80,7 +79,6 @@ impl Program<'_> {
         let used = memory.as_ref().map(DeviceMemory::before);
         let launch = Launch {
             command: self.command,
-            script: None,
             cards: std::slice::from_ref(&card),
             real: Some(&gpu),
             steps: Some(recording.steps),

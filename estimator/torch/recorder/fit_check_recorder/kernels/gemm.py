@@ -51,7 +51,7 @@ class GemmWorkspaces:
     """Workspaces of each thread (which has a handle of its own), device and stream."""
 
     def __init__(self, card: Card, storages: Storages) -> None:
-        self._size = workspace_bytes(card)
+        self._card = card
         self._lt_size = lt_workspace_bytes()
         self._storages = storages
         self._taken: set[tuple[int, int, int, bool]] = set()
@@ -62,8 +62,9 @@ class GemmWorkspaces:
         key = (threading.get_ident(), device, streams.current_number(device), False)
         if key not in self._taken and _on_card(args):
             self._taken.add(key)
-            if self._size:
-                self._storages.take(self._size, operator, WORKSPACE, device)
+            size = workspace_bytes(self._card)
+            if size:
+                self._storages.take(size, operator, WORKSPACE, device)
         if self._lt_size and _is_fused(operator, args):
             key = (*key[:3], True)
             if key not in self._taken:
