@@ -22,6 +22,7 @@ use self::project::Project;
 pub use self::report::ProgramReport;
 use self::request::ProgramRequest;
 use crate::exit_status::{DOES_NOT_FIT, FITS};
+use crate::user_error::UserError;
 use crate::{card, interrupt, output, sandbox};
 
 /// Runs `cargo fit-check` with these arguments.
@@ -31,7 +32,15 @@ use crate::{card, interrupt, output, sandbox};
 /// There is no answer: bad input, a program that cannot be built or that failed, or a fault.
 pub fn run(cargo: Cargo) -> anyhow::Result<ExitCode> {
     let Cargo::FitCheck(raw) = cargo;
-    let raw = *raw;
+    answer(*raw).or_else(|error| {
+        // As if the signal had ended this program, which it may do first.
+        let status = interrupt::status_without_answer().ok_or(error)?;
+        anstream::eprintln!("{}", UserError::new("interrupted"));
+        Ok(ExitCode::from(status))
+    })
+}
+
+fn answer(raw: CargoOptions) -> anyhow::Result<ExitCode> {
     output::check(&raw.output)?;
     let output = raw.output.clone();
     if !output.quiet {

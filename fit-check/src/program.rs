@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use crate::exit_status::UNKNOWN;
-use crate::interrupt;
 use crate::user_error::UserError;
 
 /// Runs `command`, and prints its error to stderr if it has no answer.
@@ -12,14 +11,8 @@ pub fn main(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     match command() {
         Ok(status) => status,
         Err(error) => {
-            // As if a signal had ended this program, which it may do first.
-            let interrupted = interrupt::status_without_answer();
-            let error = match interrupted {
-                Some(_) => UserError::new("interrupted"),
-                None => UserError::from(error),
-            };
-            anstream::eprintln!("{error}");
-            ExitCode::from(interrupted.unwrap_or(UNKNOWN))
+            anstream::eprintln!("{}", UserError::from(error));
+            ExitCode::from(UNKNOWN)
         }
     }
 }

@@ -65,6 +65,15 @@ enum Answer {
     Signal(i32),
 }
 
+impl Answer {
+    fn ended(self) -> Ended {
+        match self {
+            Self::Status(status) => Ended::Exited(status),
+            Self::Signal(signal) => Ended::Signalled(signal),
+        }
+    }
+}
+
 impl TrainingStep {
     /// What the step with these `arguments`, which trains the network that errors call `about`, does on `card`.
     ///
@@ -84,17 +93,26 @@ impl TrainingStep {
             Some(known) => known,
             None => match Process::start(python, card)? {
                 Ok(started) => started,
+                Err((Ended::Interrupted, _)) => return Err(UserError::new("interrupted")),
                 Err((ended, written)) => {
                     return Err(no_answer(about, &written, None, python, ended));
                 }
             },
         };
-        let before = asked.written_text().len();
-        let (ended, recordings) = asked.record(arguments, card)?;
-        let written = asked.written_text().split_off(before);
-        // One that does not answer is not asked again.
-        if matches!(ended, Ended::Exited(_) | Ended::Signalled(_)) {
-            *process = Some(asked);
+        let before = bytes_of(&asked.written).len();
+        let (answered, recordings) = asked.record(arguments, card)?;
+        let written = bytes_of(&asked.written);
+        let written = String::from_utf8_lossy(&written[before..]).into_owned();
+        let ended = match answered {
+            Ok(answer) => {
+                // One that does not answer is not asked again.
+                *process = Some(asked);
+                answer.ended()
+            }
+            Err(ended) => ended,
+        };
+        if ended == Ended::Interrupted {
+            return Err(UserError::new("interrupted"));
         }
         let failed = failure(about, &recordings, ended, false);
         let recording = recordings.into_iter().next();
@@ -148,7 +166,8 @@ impl Process {
             Ok(connection) => connection,
             Err(ended) => {
                 drop(program);
-                return Ok(Err((ended, text_of(&written))));
+                let written = String::from_utf8_lossy(&bytes_of(&written)).into_owned();
+                return Ok(Err((ended, written)));
             }
         };
         connection.set_nonblocking(true).map_err(failed)?;
@@ -161,12 +180,12 @@ impl Process {
         }))
     }
 
-    /// How a fork for `card` ended, and what it did.
+    /// How a fork for `card` ended, or this process before it answered; and what the fork did.
     fn record(
         &mut self,
         arguments: &[OsString],
         card: &Card,
-    ) -> Result<(Ended, Vec<Recording>), UserError> {
+    ) -> Result<(Result<Answer, Ended>, Vec<Recording>), UserError> {
         let failed = |error: std::io::Error| UserError::new(error.to_string());
         let recorder = self.recorder.another(&settings(std::slice::from_ref(card)));
         let recorder = recorder.map_err(|error| unwritable(&error))?;
@@ -189,17 +208,9 @@ impl Process {
             let line = answer.strip_suffix(b"\n")?;
             serde_json::from_slice::<Answer>(line).ok()
         });
-        let ended = match answered.map_err(failed)? {
-            Ok(Answer::Status(status)) => Ended::Exited(status),
-            Ok(Answer::Signal(signal)) => Ended::Signalled(signal),
-            Err(ended) => ended,
-        };
+        let answered = answered.map_err(failed)?;
         let recordings = recorder.finish().map_err(|error| not_understood(&error))?;
-        Ok((ended, recordings))
-    }
-
-    fn written_text(&self) -> String {
-        text_of(&self.written)
+        Ok((answered, recordings))
     }
 }
 
@@ -225,9 +236,8 @@ fn await_ended<T>(
     }
 }
 
-fn text_of(written: &NamedTempFile) -> String {
-    let bytes = std::fs::read(written.path()).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
+fn bytes_of(written: &NamedTempFile) -> Vec<u8> {
+    std::fs::read(written.path()).unwrap_or_default()
 }
 
 /// Why the step came to no answer: what it wrote, what it raised, or how it ended.
