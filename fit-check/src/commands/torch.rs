@@ -16,7 +16,7 @@ use self::file::File;
 pub(super) use self::framework::{both_are_asked, is_asked, is_asked_about};
 use self::path::Configured;
 use self::zoo::Network;
-use super::torch_batches::{empty_table, kept_file, status};
+use super::torch_batches::{empty_table, kept_file, write};
 use crate::cli::{self, Advise};
 use crate::exit_status::{DOES_NOT_FIT, FITS};
 use crate::gpu_search::{FittingGpu, NearestGpu};
@@ -246,11 +246,7 @@ pub(super) fn max_batch(raw: &cli::MaxBatch) -> anyhow::Result<u8> {
     let found = source.largest_batches(&cards, raw.advise)?;
     interrupt::disarm();
     found.report.torch.check(&cards)?;
-    output::write(&found.report, &raw.output)?;
-    if let Some(kept) = &kept {
-        kept.save(found.saved()?)?;
-    }
-    Ok(status(&[found]))
+    write(&found, &raw.output, kept)
 }
 
 /// The answer of `gpus --fits`.

@@ -16,11 +16,11 @@ use crate::output::{self, sweep::CurveFile};
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::batches::{
-    Found, TorchTableReport, TorchTableRow, largest_batches, recordings,
+    Followed, Found, TorchTableReport, TorchTableRow, largest_batches, recordings,
 };
 use crate::torch_program::placeholder;
 use crate::torch_program::report::Torch;
-use crate::torch_program::silent::{Followed, Silent};
+use crate::torch_program::silent::Silent;
 use crate::user_error::UserError;
 use crate::user_program::GRACE;
 use crate::values;
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
         let kept = kept.map(|path| kept_file(path, &raw.output)).transpose()?;
         output::check(&raw.output)?;
         let found = self.found(cards, raw.advise, raw.output.quiet)?.remove(0);
-        self.write(&found, &raw.output, kept)
+        write(&found, &raw.output, kept)
     }
 
     /// The answer of `table`, with a row for each length of a sequence.
@@ -89,26 +89,12 @@ impl<'a> Asked<'a> {
         }
         let mut found = self.found(cards, Advise::Auto, raw.output.quiet)?;
         if !several {
-            return self.write(&found.remove(0), &raw.output, None);
+            return write(&found.remove(0), &raw.output, None);
         }
         let table = self.rows(cards, &found);
         output::write(&table, &raw.output)?;
         curve.save(&table.sweeps())?;
         Ok(status(&found))
-    }
-
-    /// Writes one answer, and keeps what was recorded for it in the file `kept`.
-    fn write(
-        &self,
-        found: &Found,
-        output: &cli::Output,
-        kept: Option<File<'_>>,
-    ) -> anyhow::Result<u8> {
-        output::write(&found.report, output)?;
-        if let Some(kept) = kept {
-            kept.save(found.saved()?)?;
-        }
-        Ok(status(std::slice::from_ref(found)))
     }
 
     /// Finds the largest batch on each of `cards`, with each length of a sequence.
@@ -167,8 +153,21 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// Writes one answer, and keeps what was recorded for it in the file `kept`.
+pub(super) fn write(
+    found: &Found,
+    output: &cli::Output,
+    kept: Option<File<'_>>,
+) -> anyhow::Result<u8> {
+    output::write(&found.report, output)?;
+    if let Some(kept) = kept {
+        kept.save(found.saved()?)?;
+    }
+    Ok(status(std::slice::from_ref(found)))
+}
+
 /// Whether a sample fits on every card.
-pub(super) fn status(found: &[Found]) -> u8 {
+fn status(found: &[Found]) -> u8 {
     let mut batches = found.iter().flat_map(|found| &found.report.cards);
     match batches.all(|card| card.max_batch > 0) {
         true => FITS,

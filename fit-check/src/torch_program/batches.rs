@@ -23,6 +23,7 @@ use super::source::Source;
 use crate::cli::Advise;
 use crate::interrupt;
 use crate::job_info::{GpuName, SCHEMA};
+use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::user_error::UserError;
 
@@ -197,6 +198,21 @@ pub trait Record {
     ///
     /// It does not come to the end of two steps.
     fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError>;
+}
+
+/// A program, and where its progress is shown: one step for each recording.
+pub struct Followed<'a, R> {
+    /// The program.
+    pub program: R,
+    /// Its progress.
+    pub progress: &'a Progress,
+}
+
+impl<R: Record> Record for Followed<'_, R> {
+    fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
+        self.progress.at(&format!("recording batch {batch}"));
+        self.program.record(card, batch)
+    }
 }
 
 /// How often a program is recorded for the largest batch on each of `cards`: at two small batches on a card of each generation, and

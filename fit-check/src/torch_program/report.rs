@@ -211,7 +211,15 @@ fn conf(process: &Process) -> &str {
 ///
 /// PyTorch would refuse it, or another allocator takes its place.
 pub fn allocator_config(process: &Process) -> Result<AllocatorConfig, UserError> {
-    let text = conf(process);
+    parsed_config(conf(process))
+}
+
+/// The configuration that PyTorch's variable describes with this text.
+///
+/// # Errors
+///
+/// PyTorch would refuse it, or another allocator takes its place.
+pub fn parsed_config(text: &str) -> Result<AllocatorConfig, UserError> {
     text.parse().map_err(|error| {
         UserError::new(format!("{}={text}: {error}", AllocatorConfig::VARIABLES[0]))
             .hint("unset it, or write it as PyTorch's page \"CUDA semantics\" says")

@@ -9,7 +9,6 @@ use super::batches::Record;
 use super::failure::{failure, unused};
 use super::quiet::{Quiet, show_end};
 use super::{Launch, placeholder};
-use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::user_error::UserError;
 
@@ -26,36 +25,18 @@ pub struct Silent<'a> {
     pub timeout: Duration,
 }
 
-/// [`Silent`], and where its progress is shown.
-pub struct Followed<'a> {
-    /// The program.
-    pub program: Silent<'a>,
-    /// Its progress, one step for each recording.
-    pub progress: &'a Progress,
-}
-
-impl Record for Followed<'_> {
+impl Record for Silent<'_> {
     fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
-        self.progress.at(&format!("recording batch {batch}"));
-        self.program.record(card, batch)
+        self.record_command(card, &placeholder::with_batch(self.command, batch))
     }
 }
 
 impl Silent<'_> {
-    /// What the program does on `card` with `batch`.
-    ///
-    /// # Errors
-    ///
-    /// It does not come to the end of two steps.
-    pub fn record(&self, card: &Card, batch: u64) -> Result<Recording, UserError> {
-        self.record_command(card, &placeholder::with_batch(self.command, batch))
-    }
-
     /// What the program does on `card` without a batch in its arguments.
     ///
     /// # Errors
     ///
-    /// As for [`Self::record`].
+    /// It does not come to the end of two steps.
     pub fn record_as_typed(&self, card: &Card) -> Result<Recording, UserError> {
         self.record_command(card, self.command)
     }

@@ -18,8 +18,8 @@ enum Framework {
     PyTorch,
 }
 
-/// Whether `framework`, as typed, is PyTorch; what `max-batch --save` wrote, if it is one of `models`, is of PyTorch whatever was typed. `torch` are options
-/// for it alone; `options` and `runtime` have some that are for burn alone.
+/// Whether `framework`, as typed, is PyTorch; what `max-batch --save` wrote, if it is one of `models`, is of PyTorch whatever was typed.
+/// `torch` are options for it alone; `options` and `runtime` have some that are for burn alone.
 ///
 /// # Errors
 ///

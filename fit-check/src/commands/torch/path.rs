@@ -17,7 +17,9 @@ use crate::model_source::{self, Configuration};
 use crate::progress::Progress;
 use crate::resolve::Card;
 use crate::torch_program::alternatives::Alternative;
-use crate::torch_program::batches::{Found, Record, kernels_of, largest_batches, recordings};
+use crate::torch_program::batches::{
+    Followed, Found, Record, kernels_of, largest_batches, recordings,
+};
 use crate::torch_program::job::TorchJob;
 use crate::torch_program::placeholder::{self, BATCH};
 use crate::torch_program::python;
@@ -135,7 +137,7 @@ impl<'a> Configured<'a> {
     }
 
     /// What it does with `batch` on `card`, and with these arguments `more`.
-    fn record(&self, card: &Card, batch: u64, more: &[&str]) -> Result<Recording, UserError> {
+    fn with(&self, card: &Card, batch: u64, more: &[&str]) -> Result<Recording, UserError> {
         let mut arguments = placeholder::with_batch(&self.arguments, batch);
         arguments.extend(more.iter().map(OsString::from));
         let about = &self.job.model;
@@ -143,16 +145,9 @@ impl<'a> Configured<'a> {
     }
 }
 
-/// [`Configured`], and where its progress is shown.
-struct Followed<'a> {
-    step: &'a Configured<'a>,
-    progress: &'a Progress,
-}
-
-impl Record for Followed<'_> {
+impl Record for &Configured<'_> {
     fn record(&mut self, card: &Card, batch: u64) -> Result<Recording, UserError> {
-        self.progress.at(&format!("recording batch {batch}"));
-        self.step.record(card, batch, &[])
+        self.with(card, batch, &[])
     }
 }
 
@@ -191,7 +186,7 @@ impl Source for Configured<'_> {
                 "training {} on a card that does not exist",
                 self.job.model
             ));
-            let recording = self.record(card, batch, &[])?;
+            let recording = self.with(card, batch, &[])?;
             let config = allocator_config(&recording.process)?;
             let recorded_on = kernels_of(card);
             let step = Step::recorded(recording, recorded_on, config);
@@ -212,7 +207,7 @@ impl Source for Configured<'_> {
         if self.job.checkpointing {
             return None;
         }
-        let recording = self.record(card, batch, &["--checkpointing"]).ok()?;
+        let recording = self.with(card, batch, &["--checkpointing"]).ok()?;
         let config = allocator_config(&recording.process).ok()?;
         Some(Alternative::of(
             "--checkpointing".into(),
@@ -225,7 +220,7 @@ impl Source for Configured<'_> {
     fn largest_batches(&self, cards: &[Card], advise: Advise) -> Result<Found, UserError> {
         let progress = Progress::new(self.quiet, recordings(cards));
         let mut step = Followed {
-            step: self,
+            program: self,
             progress: &progress,
         };
         let job = self.job.clone();

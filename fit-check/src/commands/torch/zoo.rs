@@ -11,6 +11,7 @@ use crate::cli::{self, Advise};
 use crate::resolve::Card;
 use crate::torch_program::batches::Found;
 use crate::torch_program::job::TorchJob;
+use crate::torch_program::report::parsed_config;
 use crate::torch_program::source::{Beforehand, Source, Step};
 use crate::user_error::UserError;
 
@@ -107,14 +108,8 @@ impl Beforehand for Network {
 ///
 /// PyTorch would refuse it.
 pub(super) fn of_environment() -> Result<Option<AllocatorConfig>, UserError> {
-    let Some(conf) = allocator_variable() else {
-        return Ok(None);
-    };
-    let config = conf.parse().map_err(|error| {
-        UserError::new(format!("{}={conf}: {error}", AllocatorConfig::VARIABLES[0]))
-            .hint("unset it, or write it as PyTorch's page \"CUDA semantics\" says")
-    });
-    config.map(Some)
+    let conf = allocator_variable();
+    conf.map(|text| parsed_config(&text)).transpose()
 }
 
 /// Where a network that was not recorded gets its answer.
