@@ -32,11 +32,7 @@ class LineStream:
             self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._connection.connect(settings.socket)
         elif settings.file:
-            # Each process that uses CUDA writes a file of its own.
-            path = settings.file
-            if os.path.exists(path):
-                path = f"{path}.{os.getpid()}"
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._file = _own_file(settings.file)
 
     def intern(self, text: str) -> int:
         """The number of a text; the first time a line says which text it is."""
@@ -101,3 +97,12 @@ class LineStream:
         self._connection = self._file = None
         self._pending = []
         self._frees = []
+
+
+def _own_file(path: str) -> int:
+    """A file that no other process writes: ranks come here at the same time."""
+    flags = os.O_WRONLY | os.O_CREAT
+    try:
+        return os.open(path, flags | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return os.open(f"{path}.{os.getpid()}", flags | os.O_TRUNC, 0o644)

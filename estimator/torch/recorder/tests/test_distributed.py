@@ -1,10 +1,13 @@
 """Several cards: each rank is recorded alone."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 
 from fit_check_recorder.data_parallel import assign_buckets
+from fit_check_recorder.settings import Card, Settings
+from fit_check_recorder.stream import LineStream
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -76,6 +79,31 @@ def test_each_rank_of_torchrun_writes_a_stream(tmp_path):
         capture_output=True,
     )  # fmt: skip
     assert len(list(tmp_path.glob("lines.jsonl*"))) == 2
+
+
+def _write_one_line(path, barrier):
+    barrier.wait()
+    stream = LineStream(Settings(Card("a card", (8, 6), 24 << 30), file=path))
+    stream.write("hello", os.getpid())
+    stream.close()
+
+
+def test_ranks_that_begin_at_once_write_files_of_their_own(tmp_path):
+    ranks = 4
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        context = multiprocessing.get_context("fork")
+        barrier = context.Barrier(ranks)
+        arguments = (str(folder / "lines.jsonl"), barrier)
+        processes = [context.Process(target=_write_one_line, args=arguments) for _ in range(ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert sorted(file.read_text() for file in folder.iterdir()) == sorted(
+            f'["hello",{process.pid}]\n' for process in processes
+        )
 
 
 IDIOM = """
