@@ -14,7 +14,7 @@ cargo build --release -p fit-check -p fit-check-tests \
 mkdir -p .gpu/nvvm/libdevice
 xz -T0 -6 -c "${CARGO_TARGET_DIR:-target}/release/fit-check" >.gpu/fit-check.xz
 # NVIDIA's library of mathematical functions: on a GPU the kernels compute. From its Python wheel, of CUDA 13.0 as
-# the bindings are; the sum is that of the file in the wheel of PyPI, as downloaded on 2026-11-28.
+# the bindings are; the sum is that of the file in the wheel of PyPI.
 libdevice=.gpu/nvvm/libdevice/libdevice.10.bc
 sum=91334d6e12748f6cb5bbf0a1cd965a56bcd93dc4f496d2e5c5f8c6e523094356
 if ! echo "$sum  $libdevice" | sha256sum --check --status 2>/dev/null; then

@@ -11,7 +11,7 @@ python=$environment/bin/python
 if ! "$python" -c 'import torch, torchvision, transformers, timm, pytest' 2>/dev/null; then
   # The usual wheel is the one with CUDA; it needs no GPU.
   if ! { python3 -m venv "$environment" &&
-    "$environment/bin/pip" install --quiet torch torchvision transformers timm peft pytest ruff; } >&2; then
+    "$environment/bin/pip" install --quiet torch torchvision transformers timm peft accelerate bitsandbytes pytest ruff; } >&2; then
     echo "not tested: PyTorch cannot be installed into $environment" >&2
     exit 3
   fi

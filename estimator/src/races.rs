@@ -15,7 +15,7 @@ const REPLAYED_LAGS: u64 = 200;
 const SIMULATED_LAGS: u64 = 8;
 
 /// How many choices of a few operands that burn does not overwrite are tried. Chosen: of as many runs, 7 samples of
-/// BERT-base (384 tokens) fit in 4, and StyleGAN's 8 samples on a GTX 1080 Ti ran out of memory in 1 (2026-11-28).
+/// BERT-base (384 tokens) fit in 4, and StyleGAN's 8 samples on a GTX 1080 Ti ran out of memory in 1.
 const CHOICES: u64 = 40;
 
 /// Whether the step with `batch` samples, which does not fit on a device like `device`, can complete there in a run

@@ -29,7 +29,7 @@ fn kept() -> io::Result<String> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut files = entries.collect::<io::Result<Vec<_>>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "z"));
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "zst"));
     files.sort();
     let mut list = String::from("&[\n");
     for file in files {

@@ -16,7 +16,7 @@ use etcetera::BaseStrategy;
 use model_zoo::Model;
 use serde::{Deserialize, Serialize};
 
-pub use crate::cache_key::Question;
+pub use crate::cache_key::{Question, StepKey};
 use crate::cli;
 use crate::output::{Rendered, file};
 
@@ -87,9 +87,18 @@ impl Cache {
     /// The cache of this user, for what is known about `model`. Nothing is kept if `raw` says so, nor for a model
     /// outside the zoo: its files or its code can change.
     pub fn about(model: &impl Model, raw: &cli::Caching) -> Self {
-        match model.published() {
-            Some(_) if !raw.no_cache => Self::of_user(),
-            _ => Self::none(),
+        Self::about_all([model], raw)
+    }
+
+    /// The cache of this user for an answer about several models.
+    pub fn about_all<'a, M: Model + 'a>(
+        models: impl IntoIterator<Item = &'a M>,
+        raw: &cli::Caching,
+    ) -> Self {
+        let published = models.into_iter().all(|model| model.published().is_some());
+        match published && !raw.no_cache {
+            true => Self::of_user(),
+            false => Self::none(),
         }
     }
 

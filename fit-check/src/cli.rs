@@ -270,6 +270,9 @@ pub struct Table {
     /// Draw the largest batches over the sizes of --seq 512,1024 or --image 224,384: a line for each card
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -477,6 +480,9 @@ pub struct Gpus {
     /// What only PyTorch has.
     #[command(flatten)]
     pub torch: TorchOptions,
+    /// Whether the answer is kept.
+    #[command(flatten)]
+    pub caching: Caching,
     /// Where the answer goes.
     #[command(flatten)]
     pub output: Output,
@@ -584,7 +590,8 @@ pub struct Options {
     /// The projections that get adapters, for instance q,v [default: queries and values]
     #[arg(long, value_name = "NAMES", requires = "lora")]
     pub lora_targets: Option<String>,
-    /// Format of the frozen weights beside adapters: dense (as --precision says), 8bit, 4bit
+    /// Format of the frozen weights beside adapters: dense (as --precision says), 8bit, 4bit; with --framework pytorch
+    /// 4bit is nf4 by bitsandbytes
     #[arg(
         long,
         default_value = "dense",

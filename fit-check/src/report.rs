@@ -531,6 +531,8 @@ pub struct ModelReport {
     pub reference: &'static str,
     /// The differences from the reference implementation.
     pub differences: &'static [&'static str],
+    /// Whether it was recorded in PyTorch too, for answers with `--framework pytorch`.
+    pub pytorch: bool,
 }
 
 impl From<&Variant> for ModelReport {
@@ -548,6 +550,7 @@ impl From<&Variant> for ModelReport {
             paper: variant.paper,
             reference: variant.reference,
             differences: variant.differences,
+            pytorch: torch_memory::kept::names().any(|name| name == variant.name),
         }
     }
 }

@@ -33,6 +33,8 @@ fn the_second_answer_is_the_first_in_every_form() {
     for question in [
         "estimate alexnet --memory 1GB",
         "max-batch alexnet --memory 3GB",
+        "table alexnet --gpus t4,24GB",
+        "gpus --fits alexnet --batch 100000",
     ] {
         let first = answer(folder.path(), question);
         for form in ["table", "json", "csv", "markdown"] {
@@ -44,7 +46,7 @@ fn the_second_answer_is_the_first_in_every_form() {
             assert_eq!(kept.status, first.status, "{formed}");
         }
     }
-    assert_eq!(entries(folder.path()).len(), 2);
+    assert_eq!(entries(folder.path()).len(), 4);
 }
 
 /// What is kept is shown, and not simulated again. Only `--no-cache` simulates.

@@ -448,8 +448,8 @@ fn a_path_without_the_packages_for_it_is_an_error_with_a_way_out() {
         ("exit 0", " --image 64", "error: --image is not followed"),
         (
             "exit 0",
-            " --lora 8 --lora-base 4bit",
-            "error: --lora-base is not followed",
+            " --lora 8 --lora-base 8bit",
+            "error: --lora-base 8bit is not followed",
         ),
         (
             "exit 0",
@@ -544,7 +544,8 @@ fn a_path_takes_what_a_script_by_hand_takes() {
     assert!(parameters >= 4 * counts[0] && parameters < 4 * counts[0] + 512 * counts[1]);
 }
 
-/// A network of the zoo that was recorded beforehand takes the same as its program does now, with cuDNN's workspaces.
+/// A network of the zoo that was recorded beforehand takes the same as its program does now, with cuDNN's workspaces, and where the
+/// embedding has another kernel than in a small batch.
 #[test]
 fn a_real_program_takes_what_was_recorded_beforehand() {
     let Some(python) = std::env::var_os("FIT_CHECK_TORCH_PYTHON") else {
@@ -555,13 +556,17 @@ fn a_real_program_takes_what_was_recorded_beforehand() {
         env!("CARGO_MANIFEST_DIR"),
         "/../estimator/torch/zoo/train.py"
     );
-    for network in ["bert-base", "resnet-18"] {
+    for (network, batch, precision) in [
+        ("bert-base", "4", "fp32"),
+        ("resnet-18", "4", "fp32"),
+        ("bert-base", "32", "mixed"),
+    ] {
         let run = Command::new(env!("CARGO_BIN_EXE_fit-check"))
             .args([
                 "run", "--gpu", "rtx-3090", "--steps", "2", "--format", "json", "--",
             ])
             .arg(&python)
-            .args([train, network, "4", "fp32"])
+            .args([train, network, batch, precision])
             .output()
             .unwrap();
         let kept = Command::new(env!("CARGO_BIN_EXE_fit-check"))
@@ -571,7 +576,9 @@ fn a_real_program_takes_what_was_recorded_beforehand() {
                 "--framework",
                 "pytorch",
                 "--batch",
-                "4",
+                batch,
+                "--precision",
+                precision,
             ])
             .args(["--gpu", "rtx-3090", "--format", "json"])
             .output()
@@ -579,7 +586,7 @@ fn a_real_program_takes_what_was_recorded_beforehand() {
         let (run, kept) = (json(&run), json(&kept));
         assert_eq!(
             run["processes"][0]["peak"], kept["processes"][0]["peak"],
-            "{network}"
+            "{network}, batch {batch}, {precision}"
         );
     }
 }

@@ -1,9 +1,10 @@
-//! What was recorded beforehand, at two batches: an answer for any batch, without Python. Networks of public packages are a part
+//! What was recorded beforehand, at a few batches: an answer for any batch, without Python. Networks of public packages are a part
 //! of this crate (`zoo/record.py`); a user's program is in a file ([`saved`](crate::saved)).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::compressed::{Damaged, decompress};
@@ -11,16 +12,19 @@ use crate::scaling::{Pair, Scaling};
 use crate::stream::{self, Process, Recording, StreamError};
 use crate::trace::Approximation;
 
-/// The files: the name of a network, its number format and the card, and what was recorded.
+/// The files: the name of a network, and what was recorded.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kept_files.rs"));
 
-/// The cards on which they were recorded: the least compute capability for which each stands, its name, and the end of a file's
-/// name. Attention, convolutions and cuBLAS' workspaces are those of a generation.
+/// The number formats in which they were recorded: `mixed` is autocast to bf16.
+pub const PRECISIONS: [&str; 2] = ["fp32", "mixed"];
+
+/// The cards on which they were recorded: the least compute capability for which each stands, its name, and the name in a file.
+/// Attention, convolutions and cuBLAS' workspaces are those of a generation.
 const CARDS: &[(u32, &str, &str)] = &[
-    (0, "T4", ".t4"),
-    (80, "A100", ".a100"),
-    (86, "RTX 3090", ""),
-    (90, "H200", ".h200"),
+    (0, "T4", "t4"),
+    (80, "A100", "a100"),
+    (86, "RTX 3090", "rtx-3090"),
+    (90, "H200", "h200"),
 ];
 
 /// The compute capability (times ten) of most cards, for an answer about none.
@@ -33,6 +37,8 @@ pub struct Kept {
     pub process: Process,
     /// What it does at any batch.
     pub scaling: Scaling,
+    /// Optimizer steps in it.
+    pub steps: u32,
     /// What was not followed exactly, without bytes, which depend on the batch.
     pub approximations: Vec<Approximation>,
     /// More about the program: the class of its optimizer, for instance.
@@ -58,23 +64,18 @@ impl From<Damaged> for KeptError {
     }
 }
 
-/// The names of the networks with this number format: `fp32`, or `mixed` for autocast to bf16.
-pub fn names(precision: &str) -> Vec<&'static str> {
-    let of_precision = FILES
-        .iter()
-        .filter_map(|(file, _)| file.strip_suffix(precision));
-    of_precision
-        .filter_map(|name| name.strip_suffix('.'))
-        .collect()
+/// The names of the networks.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
 }
 
-/// The card on which networks were recorded for cards of this compute capability (times ten), and the end of their files' names.
+/// The card on which networks were recorded for cards of this compute capability (times ten), and its name in files.
 fn nearest(capability: Option<u32>) -> (&'static str, &'static str) {
     let capability = capability.unwrap_or(USUAL_CAPABILITY);
     let mut newest_first = CARDS.iter().rev();
     let card = newest_first.find(|(least, _, _)| *least <= capability);
-    let (_, recorded_on, ending) = card.unwrap_or(&CARDS[0]);
-    (recorded_on, ending)
+    let (_, recorded_on, in_files) = card.unwrap_or(&CARDS[0]);
+    (recorded_on, in_files)
 }
 
 /// The card on which networks were recorded for cards of this compute capability (times ten), or for most cards.
@@ -93,55 +94,66 @@ pub fn find(
     precision: &str,
     capability: Option<u32>,
 ) -> Result<Option<Kept>, KeptError> {
-    let (recorded_on, ending) = nearest(capability);
-    let file = format!("{name}.{precision}{ending}");
-    let Some((_, data)) = FILES.iter().find(|(known, _)| *known == file) else {
+    let (recorded_on, in_files) = nearest(capability);
+    let Some((_, data)) = FILES.iter().find(|(known, _)| *known == name) else {
         return Ok(None);
     };
     let text = String::from_utf8(decompress(data)?).map_err(|_| KeptError::Damaged)?;
-    Kept::read(&text, recorded_on.into()).map(Some)
+    let section = text
+        .split("[\"of\",")
+        .find_map(|section| section.strip_prefix(&format!("\"{precision}\",\"{in_files}\"]\n")));
+    let section = section.map(|section| Kept::read(section, recorded_on.into()));
+    section.transpose()
 }
 
 impl Kept {
     /// Reads streams of the recorder, each at some batch and with two lines after it: `["batch", B]` and `["slopes", [...]]`, the
-    /// bytes that one more sample adds to each block.
+    /// bytes that one more sample adds to each block. A recording with the calls of the one before has `["batch", B]` and `["bends",
+    /// [[BLOCK, BYTES, SLOPE], ...]]` alone, the blocks that grow otherwise than before.
     ///
     /// # Errors
     ///
     /// It is something else.
     pub fn read(text: &str, recorded_on: String) -> Result<Self, KeptError> {
-        fn fields<'a>(line: Option<&'a str>, start: &str) -> Option<&'a str> {
-            line?.strip_prefix(start)?.strip_suffix(']')
+        fn fields<'a>(line: &'a str, start: &str) -> Option<&'a str> {
+            line.strip_prefix(start)?.strip_suffix(']')
         }
-        let mut pairs = Vec::new();
+        fn numbers<T: DeserializeOwned>(text: &str) -> Result<T, KeptError> {
+            serde_json::from_str(text).map_err(|_| KeptError::Damaged)
+        }
+        let mut pairs: Vec<Pair> = Vec::new();
         let mut first: Option<Recording> = None;
         let mut begin = 0;
         let mut end = 0;
         let mut batch = None;
         for line in text.split_inclusive('\n') {
             end += line.len();
-            let line = Some(line.trim_end());
-            batch = fields(line, "[\"batch\",").or(batch);
-            let Some(slopes) = fields(line, "[\"slopes\",") else {
-                continue;
-            };
-            let recording = stream::read(&text.as_bytes()[begin..end])?;
-            let batch = batch.take().and_then(|batch| batch.parse().ok());
-            let slopes = serde_json::from_str(slopes).ok();
-            let (batch, slopes) = batch.zip(slopes).ok_or(KeptError::Damaged)?;
-            pairs.push(Pair {
-                batch,
-                first: recording.trace.clone(),
-                slopes,
-            });
-            first.get_or_insert(recording);
-            begin = end;
+            let line = line.trim_end();
+            if let Some(field) = fields(line, "[\"batch\",") {
+                batch = Some(numbers(field)?);
+            } else if let Some(slopes) = fields(line, "[\"slopes\",") {
+                let recording = stream::read(&text.as_bytes()[begin..end])?;
+                pairs.push(Pair {
+                    batch: batch.take().ok_or(KeptError::Damaged)?,
+                    first: recording.trace.clone(),
+                    slopes: numbers(slopes)?,
+                });
+                first.get_or_insert(recording);
+                begin = end;
+            } else if let Some(bends) = fields(line, "[\"bends\",") {
+                let before = pairs.last().ok_or(KeptError::Damaged)?;
+                let batch = batch.take().ok_or(KeptError::Damaged)?;
+                let bent = before.bent(batch, numbers(bends)?);
+                pairs.push(bent.ok_or(KeptError::Damaged)?);
+                begin = end;
+            }
         }
         let scaling = Scaling::known(pairs).filter(|_| begin == text.len());
         let (scaling, first) = scaling.zip(first).ok_or(KeptError::Damaged)?;
         Ok(Self {
             process: first.process,
             scaling,
+            steps: first.steps,
             approximations: first.approximations,
             information: first.information,
             recorded_on,
@@ -159,6 +171,7 @@ impl Kept {
         Recording {
             process: self.process.clone(),
             trace: self.scaling.at(batch),
+            steps: self.steps,
             approximations: self.approximations.clone(),
             information: self.information.clone(),
             ..Recording::default()
@@ -171,13 +184,23 @@ impl Kept {
     ///
     /// It cannot be written.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        for (index, pair) in self.scaling.pairs().iter().enumerate() {
-            stream::write(out, &self.process, &pair.first)?;
-            if index == 0 {
-                self.write_about(out)?;
+        let mut before: Option<&Pair> = None;
+        for pair in self.scaling.pairs() {
+            let batch = pair.batch;
+            match before.and_then(|before| before.bends(pair)) {
+                Some(bends) => {
+                    writeln!(out, "[\"batch\",{batch}]\n[\"bends\",{}]", json!(bends))?;
+                }
+                None => {
+                    stream::write(out, &self.process, &pair.first)?;
+                    if before.is_none() {
+                        self.write_about(out)?;
+                    }
+                    let slopes = json!(pair.slopes);
+                    writeln!(out, "[\"batch\",{batch}]\n[\"slopes\",{slopes}]")?;
+                }
             }
-            writeln!(out, "[\"batch\",{}]", pair.batch)?;
-            writeln!(out, "[\"slopes\",{}]", json!(pair.slopes))?;
+            before = Some(pair);
         }
         Ok(())
     }
@@ -193,7 +216,8 @@ impl Kept {
         if !self.information.is_empty() {
             writeln!(out, "{}", json!(["i", self.information]))?;
         }
-        Ok(())
+        let end = json!({ "reason": "steps", "steps": self.steps });
+        writeln!(out, "{}", json!(["bye", end]))
     }
 }
 
@@ -205,8 +229,8 @@ mod tests {
 
     #[test]
     fn every_kept_network_is_read_and_grows() {
-        for precision in ["fp32", "mixed"] {
-            for name in names(precision) {
+        for precision in PRECISIONS {
+            for name in names() {
                 for (least, card, _) in CARDS {
                     let kept = find(name, precision, Some(*least)).unwrap().unwrap();
                     assert_eq!(kept.recorded_on, *card);

@@ -1,5 +1,5 @@
 //! The trace at any batch, from two: the size of each block is affine in the batch. A program that does something else from some
-//! batch on takes two more there.
+//! batch on, or whose kernels keep partial results up to a limit, takes two more there.
 
 use crate::trace::{BlockId, Event, Trace};
 
@@ -19,6 +19,79 @@ pub struct Pair {
     pub first: Trace,
     /// The bytes that one more sample adds to each block, by [`BlockId`].
     pub slopes: Vec<i64>,
+}
+
+impl Pair {
+    /// The bytes of a block at `batch`. One that shrinks with the batch can be empty at a large one.
+    fn bytes(&self, block: usize, batch: u64) -> u64 {
+        let samples = (batch as i64).saturating_sub(self.batch as i64);
+        let more = self.slopes[block].saturating_mul(samples);
+        self.first.blocks[block].bytes.saturating_add_signed(more)
+    }
+
+    /// The trace at `batch`.
+    fn at(&self, batch: u64) -> Trace {
+        let mut trace = self.first.clone();
+        for (index, block) in trace.blocks.iter_mut().enumerate() {
+            block.bytes = self.bytes(index, batch);
+        }
+        trace
+    }
+
+    /// The same calls at `batch`, from which on some blocks grow otherwise; none if there is no such block.
+    pub(crate) fn bent(&self, batch: u64, bends: Vec<Bend>) -> Option<Self> {
+        let mut bent = Self {
+            batch,
+            first: self.at(batch),
+            slopes: self.slopes.clone(),
+        };
+        for (block, bytes, slope) in bends {
+            bent.first.blocks.get_mut(block)?.bytes = bytes;
+            *bent.slopes.get_mut(block)? = slope;
+        }
+        Some(bent)
+    }
+
+    /// The blocks that grow otherwise from `other` on; none if its calls are others.
+    pub(crate) fn bends(&self, other: &Self) -> Option<Vec<Bend>> {
+        let grown = self.at(other.batch);
+        let blocks = grown.blocks.len().min(other.first.blocks.len());
+        let bends: Vec<Bend> = (0..blocks)
+            .filter(|block| {
+                grown.blocks[*block].bytes != other.first.blocks[*block].bytes
+                    || self.slopes[*block] != other.slopes[*block]
+            })
+            .map(|block| {
+                let bytes = other.first.blocks[block].bytes;
+                (block, bytes, other.slopes[block])
+            })
+            .collect();
+        let bent = self.bent(other.batch, bends.clone())?;
+        (bent.first == other.first).then_some(bends)
+    }
+}
+
+/// A block, its bytes at a batch, and what one more sample adds from there on.
+pub(crate) type Bend = (usize, u64, i64);
+
+/// The bytes of a block at `batch`, which is between those of two pairs with the same calls: if its size bends once, the smaller or the
+/// larger of what both say; else what the nearer one says.
+fn between(below: &Pair, above: &Pair, block: usize, batch: u64) -> u64 {
+    let [low, high] = [below, above].map(|pair| pair.bytes(block, batch));
+    let at = |batch| [below, above].map(|pair| pair.bytes(block, batch));
+    let ([own_below, other_below], [other_above, own_above]) = (at(below.batch), at(above.batch));
+    match (other_below >= own_below, other_above >= own_above) {
+        (true, true) => low.min(high),
+        (false, false) => low.max(high),
+        _ if is_nearer(below, above, batch) => high,
+        _ => low,
+    }
+}
+
+/// Whether `batch` is fewer times as small as that of `above` than it is times as large as that of `below`.
+fn is_nearer(below: &Pair, above: &Pair, batch: u64) -> bool {
+    let square = u128::from(batch) * u128::from(batch);
+    square > u128::from(below.batch) * u128::from(above.batch)
 }
 
 /// Where two traces differ otherwise than by the batch.
@@ -120,23 +193,21 @@ impl Scaling {
         slopes.any(|slope| *slope > 0)
     }
 
-    /// The trace at `batch`, as the pair says whose batch is the fewest times as large or as small.
+    /// The trace at `batch`, as the pair says whose batch is the fewest times as large or as small. Between two pairs that make the
+    /// same calls, both say the size of a block: most that do not grow evenly grow up to a limit, or from one on.
     pub fn at(&self, batch: u64) -> Trace {
-        let times = |pair: &&Pair| {
-            let (one, other) = (pair.batch.max(1) as f64, batch.max(1) as f64);
-            (one / other).max(other / one)
-        };
-        let nearest = self
-            .pairs
-            .iter()
-            .min_by(|a, b| times(a).total_cmp(&times(b)));
-        let pair = nearest.expect("there is at least one");
-        let mut trace = pair.first.clone();
-        let samples = batch as i64 - pair.batch as i64;
-        for (block, slope) in trace.blocks.iter_mut().zip(&pair.slopes) {
-            // A block that shrinks with the batch can be empty at a large one.
-            let more = slope.saturating_mul(samples);
-            block.bytes = block.bytes.saturating_add_signed(more);
+        let after = self.pairs.partition_point(|pair| pair.batch <= batch);
+        let (until, from) = self.pairs.split_at(after);
+        let below = until.last().or(from.first());
+        let below = below.expect("there is at least one pair");
+        let above = from.first().unwrap_or(below);
+        let is_above_nearer = is_nearer(below, above, batch);
+        let nearest = if is_above_nearer { above } else { below };
+        let mut trace = nearest.at(batch);
+        if below.first.events == above.first.events {
+            for (index, block) in trace.blocks.iter_mut().enumerate() {
+                block.bytes = between(below, above, index, batch);
+            }
         }
         trace
     }

@@ -73,8 +73,13 @@ mod tests {
 
     /// A program that keeps every block of `(fixed, per sample)` bytes until its end.
     fn program(blocks: &[(u64, u64)], batch: u64) -> Trace {
-        let block = |(fixed, slope): &(u64, u64)| Block {
-            bytes: fixed + slope * batch,
+        keeping(blocks.iter().map(|(fixed, slope)| fixed + slope * batch))
+    }
+
+    /// A program that keeps blocks of these bytes until its end.
+    fn keeping(sizes: impl IntoIterator<Item = u64>) -> Trace {
+        let block = |bytes| Block {
+            bytes,
             operator: None,
             module: None,
             stream: 0,
@@ -82,11 +87,12 @@ mod tests {
             role: None,
             parameter: None,
         };
+        let blocks: Vec<_> = sizes.into_iter().map(block).collect();
         let ids = 0..blocks.len() as u32;
         let born = ids.clone().map(|id| Event::Allocate(BlockId(id)));
         let dies = ids.map(|id| Event::Free(BlockId(id)));
         Trace {
-            blocks: blocks.iter().map(block).collect(),
+            blocks,
             events: Arc::new(born.chain(dies).collect()),
             ..Trace::default()
         }
@@ -120,6 +126,18 @@ mod tests {
             .differs(64, &program(&[(100, 7), (6, 0)], 64))
             .unwrap();
         assert!(other.contains("6 bytes in place of 5"), "{other}");
+    }
+
+    /// Kernels that keep partial results take more up to a limit.
+    #[test]
+    fn sizes_that_bend_once_between_two_pairs_are_exact() {
+        let at = |batch: u64| keeping([(7 * batch).min(100), (3 * batch).max(50), 10 + 2 * batch]);
+        let pair = |batch| Scaling::new(batch, at(batch), batch + 1, &at(batch + 1)).unwrap();
+        let mut scaling = pair(2);
+        scaling.add(pair(64));
+        for batch in 1..200 {
+            assert_eq!(scaling.at(batch), at(batch));
+        }
     }
 
     #[test]

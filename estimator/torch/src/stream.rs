@@ -1,4 +1,8 @@
 //! Reads what the recorder writes: one JSON array a line, whose first element is its kind.
+//!
+//! A stream that is kept names no block: `["A", bytes, operator, module, stream, kind]` is the next one, and `["F", n]` and `["R", n,
+//! role, parameter]` are about the one that came `n` before that. Layers that are alike have the same lines then, which makes a
+//! compressed file a quarter as long.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, Write};
@@ -179,6 +183,7 @@ pub fn write(out: &mut impl Write, process: &Process, trace: &Trace) -> io::Resu
         );
         line(out, ("m", index, path, class))?;
     }
+    let mut born = 0;
     for event in trace.events.iter() {
         match *event {
             Event::Allocate(id) => {
@@ -186,25 +191,15 @@ pub fn write(out: &mut impl Write, process: &Process, trace: &Trace) -> io::Resu
                 let operator = number(block.operator.map(|name| name.0));
                 let module = number(block.module.map(|module| module.0));
                 let kind = block.kind as u8;
-                line(
-                    out,
-                    (
-                        "a",
-                        id.0,
-                        block.bytes,
-                        operator,
-                        module,
-                        block.stream,
-                        kind,
-                        0,
-                    ),
-                )?;
+                let fields = ("A", block.bytes, operator, module, block.stream, kind);
+                line(out, fields)?;
+                born = id.0;
                 if let Some(role) = block.role {
                     let parameter = number(block.parameter.map(|name| name.0));
-                    line(out, ("r", id.0, role, parameter))?;
+                    line(out, ("R", 0, role, parameter))?;
                 }
             }
-            Event::Free(id) => line(out, ("f", id.0))?,
+            Event::Free(id) => line(out, ("F", born - id.0))?,
             Event::EmptyCache => line(out, ["e"])?,
             Event::ResetPeaks => line(out, ["z"])?,
             Event::Phase(index) => {
@@ -216,8 +211,8 @@ pub fn write(out: &mut impl Write, process: &Process, trace: &Trace) -> io::Resu
     Ok(())
 }
 
-/// The fields of an allocation: block, bytes, operator, module, stream, kind, device.
-type Allocation = (u32, u64, i64, i64, u32, u8, u32);
+/// The fields of an allocation: bytes, operator, module, stream, kind.
+type Allocation = (u64, i64, i64, u32, u8);
 
 #[derive(Default)]
 struct Reader {
@@ -245,7 +240,14 @@ impl Reader {
             return self.allocate(fields);
         }
         if let Some(fields) = line.strip_prefix("[\"f\",") {
-            return self.free(fields);
+            return self.free(number_of(fields)?);
+        }
+        if let Some(fields) = line.strip_prefix("[\"A\",") {
+            let allocation: Allocation = array(fields)?;
+            return self.born(allocation, 0);
+        }
+        if let Some(fields) = line.strip_prefix("[\"F\",") {
+            return self.free(self.before_last(number_of(fields)?)?);
         }
         let fields: Vec<Value> = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let (kind, fields) = fields.split_first().ok_or("it is empty")?;
@@ -253,14 +255,20 @@ impl Reader {
     }
 
     fn allocate(&mut self, fields: &str) -> Result<(), String> {
-        let fields = format!("[{fields}");
-        let fields: Allocation =
-            serde_json::from_str(&fields).map_err(|error| error.to_string())?;
+        let fields: (u32, u64, i64, i64, u32, u8, u32) = array(fields)?;
         let (block, bytes, operator, module, stream, kind, device) = fields;
-        let blocks = &mut self.recording.trace.blocks;
-        if block as usize != blocks.len() {
-            return Err(format!("block {block} comes after block {}", blocks.len()));
+        let next = self.recording.trace.blocks.len();
+        if block as usize != next {
+            return Err(format!("block {block} comes after block {next}"));
         }
+        self.born((bytes, operator, module, stream, kind), device)
+    }
+
+    /// A block is born on a device.
+    fn born(&mut self, allocation: Allocation, device: u32) -> Result<(), String> {
+        let (bytes, operator, module, stream, kind) = allocation;
+        let blocks = &mut self.recording.trace.blocks;
+        let block = blocks.len() as u32;
         let operator = u32::try_from(operator).ok().map(NameId);
         let module = u32::try_from(module).ok().map(ModuleId);
         let known = operator.is_none_or(|name| (name.0 as usize) < self.names.len())
@@ -285,11 +293,14 @@ impl Reader {
         Ok(())
     }
 
-    fn free(&mut self, fields: &str) -> Result<(), String> {
-        let block = fields.trim_end_matches(']').trim();
-        let block: u32 = block
-            .parse()
-            .map_err(|_| format!("`{block}` is no block"))?;
+    /// The block that came so many before the last one.
+    fn before_last(&self, blocks: u32) -> Result<u32, String> {
+        let born = self.alive.len() as u32;
+        let block = born.checked_sub(1).and_then(|last| last.checked_sub(blocks));
+        block.ok_or_else(|| format!("no block came {blocks} before the last one"))
+    }
+
+    fn free(&mut self, block: u32) -> Result<(), String> {
         match self.alive.get_mut(block as usize) {
             Some(alive @ true) => *alive = false,
             _ => return Err(format!("block {block} is not there")),
@@ -329,7 +340,14 @@ impl Reader {
                     class: text(class)?,
                 });
             }
-            "r" => self.role(fields)?,
+            "r" => {
+                let (block, role, parameter) = parse(fields)?;
+                self.role(block, role, parameter)?;
+            }
+            "R" => {
+                let (blocks, role, parameter) = parse(fields)?;
+                self.role(self.before_last(blocks)?, role, parameter)?;
+            }
             "p" => {
                 let (phase, step): (Phase, u32) = parse(fields)?;
                 self.events.push(Event::Phase(self.phases.len() as u32));
@@ -351,12 +369,11 @@ impl Reader {
         Ok(())
     }
 
-    fn role(&mut self, fields: &[Value]) -> Result<(), String> {
-        let (block, role, parameter): (usize, Role, i64) = parse(fields)?;
+    fn role(&mut self, block: u32, role: Role, parameter: i64) -> Result<(), String> {
         let parameter = u32::try_from(parameter).ok().map(NameId);
         let known = parameter.is_none_or(|name| (name.0 as usize) < self.names.len());
         let blocks = &mut self.recording.trace.blocks;
-        let block = blocks.get_mut(block).filter(|_| known);
+        let block = blocks.get_mut(block as usize).filter(|_| known);
         let block = block.ok_or("it names a block or a parameter that is not there")?;
         block.role = Some(role);
         block.parameter = parameter;
@@ -408,6 +425,17 @@ impl Reader {
         recording.approximations.sort_by_key(order);
         recording
     }
+}
+
+/// The fields of a line, up to its end.
+fn array<T: DeserializeOwned>(fields: &str) -> Result<T, String> {
+    serde_json::from_str(&format!("[{fields}")).map_err(|error| error.to_string())
+}
+
+/// The only field of a line.
+fn number_of(fields: &str) -> Result<u32, String> {
+    let block = fields.trim_end_matches(']').trim();
+    block.parse().map_err(|_| format!("`{block}` is no block"))
 }
 
 fn in_order(id: usize, next: usize) -> Result<(), String> {

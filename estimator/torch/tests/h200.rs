@@ -40,7 +40,7 @@ enum Call {
 }
 
 fn jobs() -> Vec<Job> {
-    let text = decompress(include_bytes!("../data/h200.jsonl.z")).unwrap();
+    let text = decompress(include_bytes!("../data/h200.jsonl.zst")).unwrap();
     let lines = text
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());

@@ -1,10 +1,12 @@
 """A training step of a network of the zoo, as public packages define it: `train.py NAME BATCH PRECISION`.
 
-Names, sizes and optimizers are those of `fit-check models`. `record.py` runs this under the recorder.
+Names, sizes and optimizers are those of `fit-check models`. Inputs are zeros: their values decide no size.
+`record.py` runs this under the recorder, which makes a fork for each step that is asked for.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -16,9 +18,14 @@ from torch import Tensor, nn
 Job = tuple[nn.Module, Callable[[int], tuple], Callable[[nn.Module, tuple], Tensor]]
 
 
-def classifier(network: nn.Module, pixels: int, classes: int = 1000) -> Job:
+def indices(*shape: int) -> Tensor:
+    """Words or classes."""
+    return torch.zeros(shape, dtype=torch.int64)
+
+
+def classifier(network: nn.Module, pixels: int) -> Job:
     def batch(count: int) -> tuple:
-        return torch.randn(count, 3, pixels, pixels), torch.randint(classes, (count,))
+        return torch.zeros(count, 3, pixels, pixels), indices(count)
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         output = network(data[0])
@@ -42,7 +49,7 @@ def segmentation(name: str) -> Job:
     )
 
     def batch(count: int) -> tuple:
-        return torch.randn(count, 3, 480, 480), torch.randint(21, (count, 480, 480))
+        return torch.zeros(count, 3, 480, 480), indices(count, 480, 480)
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         output = network(data[0])
@@ -70,6 +77,8 @@ def transformer(dimension: int, heads: int, inner: int) -> Job:
             self.transformer = nn.Transformer(
                 dimension, heads, 6, 6, inner, batch_first=True
             )
+            # As in the paper, each layer ends with a normalisation, and no other one comes after the last.
+            self.transformer.encoder.norm = self.transformer.decoder.norm = None
 
         def forward(self, source: Tensor, target: Tensor) -> Tensor:
             mask = nn.Transformer.generate_square_subsequent_mask(
@@ -84,9 +93,7 @@ def transformer(dimension: int, heads: int, inner: int) -> Job:
             return output @ self.embedding.weight.T
 
     def batch(count: int) -> tuple:
-        return torch.randint(words, (count, length)), torch.randint(
-            words, (count, length + 1)
-        )
+        return indices(count, length), indices(count, length + 1)
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         logits = network(data[0], data[1][:, :-1])
@@ -95,14 +102,12 @@ def transformer(dimension: int, heads: int, inner: int) -> Job:
     return Translation(), batch, loss
 
 
-def language(
-    network: nn.Module, words: int, length: int, labels: int | None = None
-) -> Job:
-    """A model of transformers: with `labels` it classifies texts, else it predicts words."""
+def language(network: nn.Module, length: int, classifies: bool = False) -> Job:
+    """A model of transformers: it classifies texts, or predicts words."""
 
     def batch(count: int) -> tuple:
-        inputs = torch.randint(words, (count, length))
-        return inputs, inputs if labels is None else torch.randint(labels, (count,))
+        inputs = indices(count, length)
+        return inputs, indices(count) if classifies else inputs
 
     def loss(network: nn.Module, data: tuple) -> Tensor:
         return network(input_ids=data[0], labels=data[1]).loss
@@ -120,24 +125,151 @@ def bert(large: bool) -> Job:
         "intermediate_size": 4096,
     }
     config = transformers.BertConfig(num_labels=2, **(sizes if large else {}))
-    return language(transformers.BertForSequenceClassification(config), 30522, 128, 2)
+    return language(transformers.BertForSequenceClassification(config), 128, True)
+
+
+def modernbert(large: bool) -> Job:
+    import transformers
+
+    sizes = {
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "intermediate_size": 2624,
+    }
+    config = transformers.ModernBertConfig(num_labels=2, **(sizes if large else {}))
+    return language(transformers.ModernBertForSequenceClassification(config), 128, True)
+
+
+def swin(width: int, depth: int, heads: int) -> Job:
+    import transformers
+
+    config = transformers.SwinConfig(
+        embed_dim=width,
+        depths=[2, 2, depth, 2],
+        num_heads=[heads, 2 * heads, 4 * heads, 8 * heads],
+        num_labels=1000,
+    )
+    return classifier(transformers.SwinForImageClassification(config), 224)
 
 
 def gpt2(embedding: int, layers: int, heads: int) -> Job:
     import transformers
 
     config = transformers.GPT2Config(n_embd=embedding, n_layer=layers, n_head=heads)
-    return language(transformers.GPT2LMHeadModel(config), 50257, 1024)
+    return language(transformers.GPT2LMHeadModel(config), 1024)
 
 
-def llama(length: int, **sizes: int) -> Job:
+def decoder(
+    family: str,
+    words: int,
+    widths: tuple[int, int],
+    layers: int,
+    heads: tuple[int, int],
+    length: int = 2048,
+    tied: bool = False,
+    **more: object,
+) -> Job:
+    """A language model of transformers: its widths are of a word and within the feed-forward block, its heads those of queries
+    and of keys."""
     import transformers
 
-    config = transformers.LlamaConfig(
-        vocab_size=32000, max_position_embeddings=length, use_cache=False, **sizes
+    kind = getattr(
+        transformers, family + ("TextConfig" if family == "Gemma3" else "Config")
     )
-    return language(transformers.LlamaForCausalLM(config), 32000, length)
+    config = kind(
+        vocab_size=words,
+        hidden_size=widths[0],
+        intermediate_size=widths[1],
+        num_hidden_layers=layers,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        max_position_embeddings=length,
+        tie_word_embeddings=tied,
+        use_cache=False,
+        **more,
+    )
+    return language(getattr(transformers, family + "ForCausalLM")(config), length)
 
+
+#: Language models: the class of transformers, and the sizes of `config.json`.
+DECODERS: dict[str, Callable[[], Job]] = {
+    "tinyllama-1.1b": lambda: decoder("Llama", 32000, (2048, 5632), 22, (32, 4)),
+    "llama-2-7b": lambda: decoder("Llama", 32000, (4096, 11008), 32, (32, 32), 4096),
+    "llama-3.2-1b": lambda: decoder(
+        "Llama", 128256, (2048, 8192), 16, (32, 8), tied=True
+    ),
+    "llama-3.2-3b": lambda: decoder(
+        "Llama", 128256, (3072, 8192), 28, (24, 8), tied=True
+    ),
+    "llama-3.1-8b": lambda: decoder("Llama", 128256, (4096, 14336), 32, (32, 8)),
+    "qwen2.5-0.5b": lambda: decoder(
+        "Qwen2", 151936, (896, 4864), 24, (14, 2), tied=True
+    ),
+    "qwen2.5-1.5b": lambda: decoder(
+        "Qwen2", 151936, (1536, 8960), 28, (12, 2), tied=True
+    ),
+    "qwen2.5-7b": lambda: decoder("Qwen2", 152064, (3584, 18944), 28, (28, 4)),
+    "qwen3-0.6b": lambda: decoder(
+        "Qwen3", 151936, (1024, 3072), 28, (16, 8), tied=True, head_dim=128
+    ),
+    "qwen3-1.7b": lambda: decoder(
+        "Qwen3", 151936, (2048, 6144), 28, (16, 8), tied=True, head_dim=128
+    ),
+    "qwen3-4b": lambda: decoder(
+        "Qwen3", 151936, (2560, 9728), 36, (32, 8), tied=True, head_dim=128
+    ),
+    "qwen3-8b": lambda: decoder(
+        "Qwen3", 151936, (4096, 12288), 36, (32, 8), head_dim=128
+    ),
+    "mistral-7b-v0.3": lambda: decoder(
+        "Mistral", 32768, (4096, 14336), 32, (32, 8), sliding_window=None
+    ),
+    "gemma-2b": lambda: decoder(
+        "Gemma", 256000, (2048, 16384), 18, (8, 1), tied=True, head_dim=256
+    ),
+    "gemma-2-2b": lambda: decoder(
+        "Gemma2", 256000, (2304, 9216), 26, (8, 4), tied=True, head_dim=256
+    ),
+    "gemma-3-270m": lambda: decoder(
+        "Gemma3",
+        262144,
+        (640, 2048),
+        18,
+        (4, 1),
+        tied=True,
+        head_dim=256,
+        sliding_window=512,
+    ),
+    "gemma-3-1b": lambda: decoder(
+        "Gemma3",
+        262144,
+        (1152, 6912),
+        26,
+        (4, 1),
+        tied=True,
+        head_dim=256,
+        sliding_window=512,
+    ),
+    "gemma-3-4b-text": lambda: decoder(
+        "Gemma3",
+        262208,
+        (2560, 10240),
+        34,
+        (8, 4),
+        tied=True,
+        head_dim=256,
+        sliding_window=1024,
+    ),
+    "phi-3-mini": lambda: decoder("Phi3", 32064, (3072, 8192), 32, (32, 32)),
+    "phi-4-mini": lambda: decoder(
+        "Phi3", 200064, (3072, 8192), 32, (24, 8), tied=True, partial_rotary_factor=0.75
+    ),
+    "olmo-2-1b": lambda: decoder("Olmo2", 100352, (2048, 8192), 16, (16, 16)),
+    "smollm3-3b": lambda: decoder(
+        "SmolLM3", 128256, (2048, 11008), 36, (16, 4), tied=True
+    ),
+}
 
 #: The networks: what builds each, and its optimizer.
 ZOO: dict[str, tuple[Callable[[], Job], str]] = {
@@ -165,28 +297,13 @@ ZOO: dict[str, tuple[Callable[[], Job], str]] = {
     "gpt2-medium": (lambda: gpt2(1024, 24, 16), "adamw"),
     "gpt2-large": (lambda: gpt2(1280, 36, 20), "adamw"),
     "gpt2-xl": (lambda: gpt2(1600, 48, 25), "adamw"),
-    "tinyllama-1.1b": (
-        lambda: llama(
-            2048,
-            hidden_size=2048,
-            intermediate_size=5632,
-            num_hidden_layers=22,
-            num_attention_heads=32,
-            num_key_value_heads=4,
-        ),
-        "adamw",
-    ),
-    "llama-2-7b": (
-        lambda: llama(
-            4096,
-            hidden_size=4096,
-            intermediate_size=11008,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            num_key_value_heads=32,
-        ),
-        "adamw",
-    ),
+    "modernbert-base": (lambda: modernbert(False), "adamw"),
+    "modernbert-large": (lambda: modernbert(True), "adamw"),
+    "convnext-tiny": (lambda: vision("convnext_tiny"), "adamw"),
+    "convnext-base": (lambda: vision("convnext_base"), "adamw"),
+    "swin-tiny": (lambda: swin(96, 6, 3), "adamw"),
+    "swin-base": (lambda: swin(128, 18, 4), "adamw"),
+    **{name: (build, "adamw") for name, build in DECODERS.items()},
 }
 
 
@@ -204,7 +321,8 @@ def optimizer(name: str, network: nn.Module) -> torch.optim.Optimizer:
     raise ValueError(name)
 
 
-def main(name: str, count: int, precision: str) -> None:
+def train(arguments: list[str]) -> None:
+    name, count, precision = arguments
     build, optimizer_name = ZOO[name]
     # The weights of the largest do not fit into the memory of most machines.
     with torch.device("cuda"):
@@ -212,7 +330,7 @@ def main(name: str, count: int, precision: str) -> None:
     network.train()
     update = optimizer(optimizer_name, network)
     for _ in range(3):
-        data = tuple(tensor.cuda() for tensor in batch(count))
+        data = tuple(tensor.cuda() for tensor in batch(int(count)))
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "mixed"):
             loss = loss_of(network, data)
         loss.backward()
@@ -220,5 +338,16 @@ def main(name: str, count: int, precision: str) -> None:
         update.zero_grad()
 
 
+def prepare(arguments: list[str]) -> None:
+    """Import what defines the network."""
+    with torch.device("meta"):
+        ZOO[arguments[0]][0]()
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    if "FIT_CHECK_REQUESTS" in os.environ:
+        from fit_check_recorder import forks
+
+        forks.serve(prepare, train)
+    else:
+        train(sys.argv[1:])

@@ -62,7 +62,7 @@ pub fn answer<M: Model + Sync>(
         false => Cache::about(&request.model, &raw.caching),
     };
     let options = Options::new(raw);
-    let question = Question::new("estimate", options, request);
+    let question = Question::about("estimate", options, request);
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);

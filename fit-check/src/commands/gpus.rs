@@ -1,19 +1,21 @@
 //! The catalogue of cards: marketed and usable memory, provenance.
 
 use estimator::Gpu;
+use serde::Serialize;
 use strum::VariantNames;
 
+use crate::cache::{Answer, Cache, Question, StepKey};
 use crate::cli;
 use crate::commands::torch;
 use crate::exit_status::{DOES_NOT_FIT, FITS, UNKNOWN};
 use crate::gpu_search::{FitsReport, fitting_gpus};
 use crate::job_info::JobInfo;
 use crate::model_source;
-use crate::output;
+use crate::output::{self, Rendered, terminal};
 use crate::progress::Progress;
 use crate::report::GpuReport;
 use crate::resolve::{self, Batch};
-use crate::several_gpus;
+use crate::several_gpus::{self, GpuGroup};
 use crate::values;
 
 /// Runs the command.
@@ -49,6 +51,17 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let nccl = raw.step.options.nccl.as_deref();
     let group = several_gpus::group_of(job.strategy, raw.count.as_deref(), nccl, runtime)?;
     output::check(&raw.output)?;
+    let options = Options {
+        group,
+        columns: terminal::width(),
+    };
+    let cache = Cache::about(&model, &raw.caching);
+    let step = StepKey::new(&model, &job, runtime, None);
+    let question = Question::new("gpus", options, vec![step], &[]);
+    if let Some(known) = cache.find(&question) {
+        known.rendered.write(&raw.output)?;
+        return Ok(known.status);
+    }
     let progress = Progress::new(raw.output.quiet, 1);
     progress.at(&format!("training {name} on cards of every kind"));
     let found = fitting_gpus(&model, &job, runtime, group);
@@ -62,12 +75,21 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
         nearest: found.nearest,
         undetermined: found.undetermined,
     };
-    output::write(&report, &raw.output)?;
-    Ok(
-        match (report.cards.is_empty(), report.undetermined.is_empty()) {
-            (false, _) => FITS,
-            (true, true) => DOES_NOT_FIT,
-            (true, false) => UNKNOWN,
-        },
-    )
+    let rendered = Rendered::report(&report);
+    rendered.write(&raw.output)?;
+    let status = match (report.cards.is_empty(), report.undetermined.is_empty()) {
+        (false, _) => FITS,
+        (true, true) => DOES_NOT_FIT,
+        (true, false) => UNKNOWN,
+    };
+    cache.keep(&question, Answer { rendered, status });
+    Ok(status)
+}
+
+/// The options that change the answer about a job. The key of the cache has all of them; the catalogue is that of the build.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Options {
+    group: Option<GpuGroup>,
+    /// The page is wrapped to it.
+    columns: usize,
 }

@@ -64,7 +64,7 @@ pub fn answer<M: Model + Sync>(
     output::check(&raw.output)?;
     let cache = Cache::about(&request.model, &raw.caching);
     let options = Options::new(raw);
-    let question = Question::new("max-batch", options, request);
+    let question = Question::about("max-batch", options, request);
     if let Some(known) = cache.find(&question) {
         known.rendered.write(&raw.output)?;
         return Ok(known.status);

@@ -13,15 +13,19 @@ use estimator::{
     largest_fits, parallel_map,
 };
 
+use serde::Serialize;
+
 pub use self::plan::Plan;
 use self::row_process::{Message, RowTask};
+use crate::cache::{Answer, Cache, Question, StepKey};
 use crate::cli;
 use crate::commands::torch;
 use crate::commands::torch_batches::Asked;
 use crate::exit_status::{FITS, UNKNOWN};
 use crate::interrupt;
 use crate::job_info::SCHEMA;
-use crate::output::{self, sweep::CurveFile};
+use crate::output::{self, Rendered, sweep::CurveFile, terminal};
+use crate::preset::Preset;
 use crate::progress::Progress;
 use crate::step::training_job;
 use crate::table::{BatchCell, Column, TableReport};
@@ -48,36 +52,79 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
     let plan = Plan::new(raw)?;
     output::check_file(&raw.output)?;
     let curve = CurveFile::new(raw)?;
+    // A curve is drawn from the table, not from what is kept of it.
+    let cache = match raw.svg {
+        Some(_) => Cache::none(),
+        None => Cache::about_all(plan.entries.iter().map(|entry| &entry.model), &raw.caching),
+    };
+    let question = plan.question();
+    if let Some(known) = cache.find(&question) {
+        known.rendered.write(&raw.output)?;
+        return Ok(known.status);
+    }
     interrupt::watch(Duration::ZERO)?;
     let filling = Arc::new(Filling::new(plan, raw.output.quiet));
     let (so_far, output, drawn) = (filling.clone(), raw.output.clone(), curve.clone());
     interrupt::at_end(move || {
         let shown = show(&so_far.report(), &output, &drawn);
-        Some(shown.unwrap_or_else(|error| {
-            anstream::eprintln!("{}", UserError::from(error));
-            UNKNOWN
-        }))
+        Some(match shown {
+            Ok(answer) => answer.status,
+            Err(error) => {
+                anstream::eprintln!("{}", UserError::from(error));
+                UNKNOWN
+            }
+        })
     });
     filling.run_apart();
     interrupt::disarm();
-    show(&filling.report(), &raw.output, &curve)
+    let answer = show(&filling.report(), &raw.output, &curve)?;
+    let status = answer.status;
+    if status == FITS {
+        cache.keep(&question, answer);
+    }
+    Ok(status)
 }
 
-/// Shows the table and draws its curves; returns the exit status.
-fn show(report: &TableReport, output: &cli::Output, curve: &CurveFile) -> anyhow::Result<u8> {
-    output::write(report, output)?;
+/// Shows the table and draws its curves.
+fn show(report: &TableReport, output: &cli::Output, curve: &CurveFile) -> anyhow::Result<Answer> {
+    let rendered = Rendered::report(report);
+    rendered.write(output)?;
     // If they cannot be drawn, the answer is there.
     curve.save(&report.sweeps())?;
     if !report.complete {
         anstream::eprintln!("interrupted: the table is not complete");
     }
-    Ok(match report.lacks_cells() {
+    let status = match report.lacks_cells() {
         true => UNKNOWN,
         false => FITS,
-    })
+    };
+    Ok(Answer { rendered, status })
+}
+
+/// The options that change the answer besides those of the steps. The key of the cache has all of them.
+#[derive(Clone, Debug, Serialize)]
+struct Options {
+    preset: Option<Preset>,
+    with_pytorch: bool,
+    /// The page is wrapped to it.
+    columns: usize,
 }
 
 impl Plan {
+    /// What the table answers.
+    fn question(&self) -> Question<Options> {
+        let options = Options {
+            preset: self.preset,
+            with_pytorch: self.with_pytorch,
+            columns: terminal::width(),
+        };
+        let entries = self.entries.iter();
+        let steps = entries
+            .map(|entry| StepKey::new(&entry.model, &entry.job, self.runtime, self.only))
+            .collect();
+        Question::new("table", options, steps, &self.cards)
+    }
+
     /// Fills the table in this process, until it is complete.
     pub fn run(self, quiet: bool) -> TableReport {
         let filling = Filling::new(self, quiet);

@@ -150,15 +150,14 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
     Ok(if report.fits() { FITS } else { DOES_NOT_FIT })
 }
 
-/// What would make `source` fit on `card`, on which it makes `step`: the change that helps most of all that cost no other card comes
-/// first.
+/// What would make `source` fit on `card`, on which it makes `step`: the changes that cost no other card come first.
 fn changes(
     source: &dyn Source,
     batch: u64,
     card: &Card,
     step: &Step,
 ) -> Result<Vec<Alternative>, UserError> {
-    let mut found: Vec<_> = source.with_change(batch, card).into_iter().collect();
+    let mut found = source.with_changes(batch, card);
     found.extend(segments(&step.recording.trace, &step.config, card));
     let usual = source.steps(batch, &[])?.remove(0);
     let enough = fitting(source, batch, &usual)?.cards;
@@ -312,9 +311,8 @@ pub(super) fn table(raw: &cli::Table, cards: &[Card]) -> anyhow::Result<u8> {
     let training = TrainingStep::default();
     let mut report = empty_table(Torch::default(), cards);
     for precision in precisions {
-        let every = kept::names(precision).into_iter().map(str::to_string);
         let models = match raw.models.is_empty() {
-            true => every.collect(),
+            true => kept::names().map(str::to_string).collect(),
             false => raw.models.clone(),
         };
         for model in models {

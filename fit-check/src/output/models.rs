@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::job_lines::sizes;
-use super::terminal::{FAINT, TITLE, columns, grouped, indented, styled};
+use super::terminal::{FAINT, TITLE, columns, grouped, styled, wrapped};
 use super::{Report, Table};
 use crate::report::ModelReport;
 
@@ -15,10 +15,11 @@ impl Report for Vec<ModelReport> {
         let mut page = columns(&self.tables()[0]);
         let hint = "fit-check models NAME shows recipe, sources and differences";
         let _ = writeln!(page, "\n  {}", styled(FAINT, hint));
+        let pytorch = "pytorch: recorded there too, for --framework pytorch without Python";
+        let _ = writeln!(page, "  {}", styled(FAINT, pytorch));
         let small: Vec<_> = model_zoo::tiny_models().iter().map(|m| m.name).collect();
         let small = format!("made small, for `verify`: {}", small.join(", "));
-        page += &indented(&small);
-        page
+        page + &wrapped(&small, 2, 4) + "\n"
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -28,10 +29,14 @@ impl Report for Vec<ModelReport> {
             .column("parameters", |model| model.parameters)
             .column("sample", |model| sizes(&model.input))
             .column("batch", |model| model.batch)
-            .column("optimizer", |model| model.optimizer.to_string());
+            .column("optimizer", |model| model.optimizer.to_string())
+            .column("pytorch", |model| if model.pytorch { "yes" } else { "no" });
         vec![table.build()]
     }
 }
+
+/// The column in which values begin.
+const VALUES: usize = 14;
 
 impl ModelReport {
     fn page(&self) -> String {
@@ -44,6 +49,10 @@ impl ModelReport {
         );
         let batch = self.batch.to_string();
         let optimizer = self.optimizer.to_string();
+        let pytorch = match self.pytorch {
+            true => "recorded too: --framework pytorch",
+            false => "not recorded",
+        };
         for (name, value) in [
             ("parameters", counts.as_str()),
             ("sample", &sizes(&self.input)),
@@ -52,15 +61,18 @@ impl ModelReport {
             ("recipe", self.recipe),
             ("paper", self.paper),
             ("reference", self.reference),
+            ("PyTorch", pytorch),
         ] {
-            let _ = writeln!(page, "  {name:<11} {value}");
+            let value = wrapped(value, VALUES, VALUES);
+            let _ = writeln!(page, "  {name:<11} {}", value.trim_start());
         }
         match self.differences {
             [] => page += "  differences none\n",
             differences => {
                 page += "  differences\n";
                 for difference in differences {
-                    page += &indented(&format!("  - {difference}"));
+                    page += &wrapped(&format!("- {difference}"), 4, 6);
+                    page.push('\n');
                 }
             }
         }

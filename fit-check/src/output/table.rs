@@ -163,7 +163,7 @@ impl TableReport {
         lines.extend(mismatches);
         lines.extend(self.method());
         if self.has_pytorch() {
-            lines.push("in PyTorch from recordings of two small batches".into());
+            lines.push("in PyTorch from recordings of some batches".into());
             let without = self.rows.iter().filter(|row| row.pytorch.is_none());
             let without: Vec<_> = without.map(|row| self.row_name(row)).collect();
             if !without.is_empty() {

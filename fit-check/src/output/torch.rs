@@ -135,12 +135,9 @@ pub(crate) fn stack(torch: &Torch) -> String {
 /// `recorded_on`, or of several.
 pub(crate) fn recorded(recorded_on: &str, batches: &[u64]) -> String {
     let at = match batches {
-        // Two pairs of small batches are tried.
-        _ if batches.iter().all(|batch| *batch < 10) => "two small batches".to_string(),
-        _ => {
-            let batches: Vec<_> = batches.iter().map(u64::to_string).collect();
-            format!("batches {}, and the next of each", batches.join(", "))
-        }
+        [one] => format!("batches {one} and {}", one + 1),
+        [first, .., last] => format!("some batches from {first} to {}", last + 1),
+        [] => "small batches".into(),
     };
     let which = match recorded_on {
         several if several.contains(", ") => "the nearest of ",

@@ -292,7 +292,7 @@ pub fn of_kept(
     let job = source.job(None);
     let batch = |card: &Card| {
         let batch = search.predict(card.available().0);
-        let why = "it was recorded beforehand, at two small batches";
+        let why = "it was recorded beforehand";
         let found = search.report(card, batch, batch + 1, Some(why.to_string()));
         TorchCardBatch {
             max_tokens: job.as_ref().and_then(|job| job.tokens_of(batch)),
@@ -374,6 +374,7 @@ impl Search {
                         kept: Kept {
                             process: first.process,
                             scaling,
+                            steps: first.steps,
                             approximations: approximations.map(without_bytes).collect(),
                             information: first.information,
                             recorded_on: kernels_of(card),

@@ -36,6 +36,9 @@ pub struct TorchJob {
     /// The projections with an adapter, as typed; none for those that peft chooses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora_targets: Option<String>,
+    /// The format of the frozen weights beside adapters, `4bit`; none for that of the number formats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora_base: Option<String>,
     /// The attention kernel, as transformers calls it; none for its default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
@@ -98,7 +101,9 @@ impl TorchJob {
         if let Some(rank) = self.lora {
             let targets = self.lora_targets.as_ref();
             let targets = targets.map_or(String::new(), |names| format!(" on {names}"));
-            parts.push(format!("LoRA of rank {rank}{targets}"));
+            let base = self.lora_base.as_ref();
+            let base = base.map_or(String::new(), |base| format!(", {base} weights"));
+            parts.push(format!("LoRA of rank {rank}{targets}{base}"));
         }
         if let Some(attention) = &self.attention {
             parts.push(format!("{attention} attention"));
@@ -138,14 +143,15 @@ mod tests {
             precision: "mixed".into(),
             optimizer: "adamw8bit".into(),
             lora: Some(8),
+            lora_base: Some("4bit".into()),
             attention: Some("eager".into()),
             ..TorchJob::default()
         };
-        let recipe = "batch 2 (1,024 tokens), 512 tokens, mixed (bf16), adamw8bit, LoRA of rank 8, eager attention";
+        let recipe = "batch 2 (1,024 tokens), 512 tokens, mixed (bf16), adamw8bit, LoRA of rank 8, 4bit weights, eager attention";
         assert_eq!(job.recipe().join(", "), recipe);
         assert_eq!(
             job.short_recipe(),
-            "512 tokens, adamw8bit, LoRA of rank 8, eager attention"
+            "512 tokens, adamw8bit, LoRA of rank 8, 4bit weights, eager attention"
         );
     }
 }

@@ -83,3 +83,25 @@ fn recorded(published: Option<&Variant>, job: &Job, capability: Option<u32>) -> 
         false => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use torch_memory::trace::Role;
+
+    use super::*;
+
+    /// Public packages define the network that the zoo defines.
+    #[test]
+    fn recorded_networks_have_the_parameters_of_the_zoo() {
+        for name in kept::names() {
+            let published = model_zoo::find(name).unwrap();
+            for precision in kept::PRECISIONS {
+                let kept = kept::find(name, precision, None).unwrap().unwrap();
+                let blocks = kept.scaling.at(1).blocks.into_iter();
+                let parameters = blocks.filter(|block| block.role == Some(Role::Parameter));
+                let bytes: u64 = parameters.map(|block| block.bytes).sum();
+                assert_eq!(bytes / 4, published.counts.trainable, "{name} {precision}");
+            }
+        }
+    }
+}

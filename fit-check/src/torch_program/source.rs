@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use estimator::Bytes;
@@ -50,9 +51,9 @@ pub trait Source {
         true
     }
 
-    /// What it needs on `card` with a change that costs no other card; none if it has no such change.
-    fn with_change(&self, _batch: u64, _card: &Card) -> Option<Alternative> {
-        None
+    /// What it needs on `card` with each change that costs no other card.
+    fn with_changes(&self, _batch: u64, _card: &Card) -> Vec<Alternative> {
+        Vec::new()
     }
 
     /// The largest batch on each of `cards`, of which there is one at least.
@@ -147,15 +148,14 @@ pub trait Beforehand: Source {
     where
         Self: Sized,
     {
+        let mut known: BTreeMap<&str, Kept> = BTreeMap::new();
         let on_card = |card: &Card| {
-            let (kept, config) = (self.kept(Some(card))?, self.config().clone());
-            Ok(of_kept(
-                self,
-                kept,
-                config,
-                std::slice::from_ref(card),
-                advise,
-            ))
+            let kept = match known.entry(self.recorded_on(Some(card))?) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(new) => new.insert(self.kept(Some(card))?).clone(),
+            };
+            let (config, card) = (self.config().clone(), std::slice::from_ref(card));
+            Ok(of_kept(self, kept, config, card, advise))
         };
         let reports: Vec<_> = cards
             .iter()

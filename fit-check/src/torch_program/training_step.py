@@ -22,7 +22,9 @@ import argparse
 import contextlib
 import importlib.util
 import inspect
+import json
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -68,6 +70,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--freeze", action="append", default=[])
     parser.add_argument("--lora", type=int)
     parser.add_argument("--lora-targets")
+    parser.add_argument("--lora-base", choices=("4bit",))
     return parser.parse_args(arguments)
 
 
@@ -82,9 +85,12 @@ def check_packages(needed: list[str]) -> None:
         )
 
 
-def network(asked: argparse.Namespace) -> tuple[torch.nn.Module, Any]:
-    """The network on the card, in training, and its configuration."""
-    import torch
+#: The types of the weights; those of autocast are fp32.
+FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def configuration(asked: argparse.Namespace) -> tuple[type[torch.nn.Module], Any]:
+    """The class of the network, and its configuration."""
     import transformers
 
     kwargs = {"attn_implementation": asked.attention} if asked.attention else {}
@@ -95,18 +101,71 @@ def network(asked: argparse.Namespace) -> tuple[torch.nn.Module, Any]:
             f"transformers {transformers.__version__} does not read the configuration: {error}",
             "a newer transformers may; a network with code of its own: fit-check run --gpu CARD -- python train.py",
         )
-    kind = model_class(transformers, config)
     if hasattr(config, "use_cache"):
         config.use_cache = False
-    formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    torch.set_default_dtype(formats.get(asked.precision, torch.float32))
+    return model_class(transformers, config), config
+
+
+def network(asked: argparse.Namespace, kind: type[torch.nn.Module], config: Any) -> torch.nn.Module:
+    """The network on the card, in training."""
+    import torch
+
+    torch.set_default_dtype(getattr(torch, FORMATS.get(asked.precision, "float32")))
     try:
         with torch.device("cuda"):
             model = kind(config)
     except (ImportError, ValueError, TypeError) as error:
         refuse(f"{kind.__name__}: {error}", "fit-check run --gpu CARD -- python train.py follows a program of yours")
     torch.set_default_dtype(torch.float32)
-    return model.train(), config
+    return model.train()
+
+
+def quantized(asked: argparse.Namespace, kind: type[torch.nn.Module], config: Any) -> torch.nn.Module:
+    """The network with its projections in 4 bits (nf4) by bitsandbytes, loaded as `from_pretrained` does.
+
+    Its weights are a file with a hole in place of their values, which takes no disk.
+    """
+    import peft
+    import torch
+    import transformers
+
+    dtype = getattr(torch, FORMATS.get(asked.precision, "float32"))
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"weights-{os.getpid()}")
+    with torch.device("meta"):
+        empty = kind(config).state_dict(keep_vars=True)
+    config.architectures = [kind.__name__]
+    config.save_pretrained(folder)
+    write_weights(os.path.join(folder, "model.safetensors"), empty, dtype)
+    del empty
+    how = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    attention = {"attn_implementation": asked.attention} if asked.attention else {}
+    model = kind.from_pretrained(folder, quantization_config=how, device_map={"": 0}, dtype=dtype, **attention)
+    shutil.rmtree(folder)
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
+    # The recipe of peft's guide for quantized weights: what is not quantized becomes fp32.
+    return peft.prepare_model_for_kbit_training(model.train(), use_gradient_checkpointing=False)
+
+
+def write_weights(path: str, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
+    """A safetensors file with these shapes; a tensor that has two names is there once."""
+    import torch
+
+    names = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    known: set[int] = set()
+    end = 0
+    for name, tensor in tensors.items():
+        if id(tensor) in known:
+            continue
+        known.add(id(tensor))
+        kind = dtype if tensor.is_floating_point() else tensor.dtype
+        begin, end = end, end + tensor.numel() * kind.itemsize
+        header[name] = {"dtype": names[kind], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
 
 
 def model_class(transformers: Any, config: Any) -> type[torch.nn.Module]:
@@ -250,8 +309,11 @@ def train(arguments: list[str]) -> None:
 
     asked = options(arguments)
     check_packages(["peft"] if asked.lora else [])
-    check_packages(["bitsandbytes"] if asked.optimizer in ("adamw8bit", "pagedadamw8bit") else [])
-    model, config = network(asked)
+    in_bits = asked.lora_base or asked.optimizer in ("adamw8bit", "pagedadamw8bit")
+    check_packages(["bitsandbytes"] if in_bits else [])
+    check_packages(["accelerate"] if asked.lora_base else [])
+    kind, config = configuration(asked)
+    model = (quantized if asked.lora_base else network)(asked, kind, config)
     freeze(model, asked.freeze)
     if asked.lora:
         model = with_adapters(model, asked)
@@ -260,10 +322,14 @@ def train(arguments: list[str]) -> None:
             model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     update = optimizer(asked.optimizer, model)
+    autocast = torch.bfloat16 if asked.precision == "mixed" else None
+    if asked.lora_base:
+        # What is not quantized is fp32 now; people train such networks with the Trainer's `bf16` or `fp16`.
+        autocast = {"fp32": None, "fp16": torch.float16}.get(asked.precision, torch.bfloat16)
     for _ in range(STEPS):
         for _ in range(asked.accumulate):
             data = {name: tensor.cuda() for name, tensor in batch_of(asked, model, config).items()}
-            with torch.autocast("cuda", torch.bfloat16, enabled=asked.precision == "mixed"):
+            with torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
                 loss = loss_of(model(**data))
             loss.backward()
         update.step()

@@ -1,16 +1,11 @@
 """A step that is recorded in a fork makes the same lines as in a process of its own."""
 
-import contextlib
 import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 
 import pytest
 
-from fit_check_recorder.dump import device
+from fit_check_recorder.fork_client import serving
 
 pytest.importorskip("transformers")
 
@@ -33,34 +28,6 @@ training_step.train(sys.argv[1:])
 """
 
 
-@contextlib.contextmanager
-def server(folder, card):
-    """A process that records requests, and what asks it."""
-    path = folder / "requests"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        environment = dict(
-            os.environ,
-            PYTHONPATH=str(RECORDER),
-            FIT_CHECK_RECORDER=json.dumps({"file": str(folder / "none"), "device": device(card)}),
-            FIT_CHECK_REQUESTS=str(path),
-        )
-        with subprocess.Popen([sys.executable, str(STEP)], env=environment, stderr=subprocess.DEVNULL) as process:
-            connection, _ = listener.accept()
-            with connection, connection.makefile("r") as answers:
-
-                def ask(arguments, card, lines):
-                    settings = json.dumps({"file": str(lines), "device": device(card)})
-                    request = json.dumps({"settings": settings, "arguments": arguments})
-                    connection.sendall(request.encode() + b"\n")
-                    return json.loads(answers.readline())
-
-                yield ask
-            assert process.wait(timeout=30) == 0
-    assert not (folder / "none").exists()
-
-
 def config(folder, model_type, architecture, **more):
     folder = folder / model_type
     folder.mkdir(exist_ok=True)
@@ -81,9 +48,9 @@ def test_forks_record_what_a_process_of_its_own_records(tmp_path, record):
         ("t4", [bert, "--batch=2", "--seq=16", "--attention=eager"]),
     ]
     lines = [tmp_path / f"{number}.jsonl" for number in range(len(asked))]
-    with server(tmp_path, "rtx-3090") as ask:
+    with serving(STEP) as ask:
         for (card, arguments), path in zip(asked, lines, strict=True):
-            assert ask(arguments, card, path) == {"status": 0}
+            assert ask(arguments, card, str(path)) == {"status": 0}
     for (card, arguments), path in zip(asked, lines, strict=True):
         alone = record(ALONE, *arguments, card=card)
         forked = [json.loads(line) for line in path.read_text().splitlines()]
@@ -94,9 +61,29 @@ def test_forks_record_what_a_process_of_its_own_records(tmp_path, record):
 
 def test_an_error_in_a_fork_leaves_the_next_request_alone(tmp_path):
     bert = config(tmp_path, "bert", "BertForMaskedLM")
-    with server(tmp_path, "t4") as ask:
+    with serving(STEP) as ask:
         lines = tmp_path / "lines.jsonl"
         wrong = tmp_path / "wrong.jsonl"
-        assert ask([bert, "--batch=2", "--seq=16", "--freeze=nowhere"], "t4", wrong) == {"status": 2}
-        assert ask([bert, "--batch=2", "--seq=16"], "t4", lines) == {"status": 0}
+        assert ask([bert, "--batch=2", "--seq=16", "--freeze=nowhere"], "t4", str(wrong)) == {"status": 2}
+        assert ask([bert, "--batch=2", "--seq=16"], "t4", str(lines)) == {"status": 0}
         assert json.loads(lines.read_text().splitlines()[-1])[1]["reason"] == "steps"
+
+
+def test_frozen_weights_in_four_bits_take_half_a_byte(tmp_path, record):
+    """nf4 packs two weights into a byte; vectors of words and adapters are not quantized."""
+    pytest.importorskip("bitsandbytes")
+    llama = config(tmp_path, "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=False)
+    script = tmp_path / "training_step.py"
+    script.write_text(STEP.read_text())
+    alone = ALONE.replace(str(STEP.parent), str(tmp_path))
+    run = record(alone, llama, "--batch=2", "--seq=16", "--precision=bf16", "--lora=4", "--lora-base=4bit")
+    assert run.status == 0, run.errors
+    names = {line[1]: line[2] for line in run.of("n")}
+    bytes_of = {line[1]: line[2] for line in run.of("a")}
+    parameters = {names[line[3]]: bytes_of[line[1]] for line in run.of("r") if line[2] == "parameter"}
+    found = {name.partition("layers.0.")[2]: size for name, size in parameters.items() if "layers.0." in name}
+    assert found["self_attn.q_proj.base_layer.weight"] == 64 * 64 // 2
+    assert found["mlp.down_proj.weight"] == 64 * 96 // 2
+    assert found["self_attn.q_proj.lora_A.default.weight"] == 4 * 64 * 4
+    assert [size for name, size in parameters.items() if "embed_tokens" in name] == [300 * 64 * 4]
+    assert not list(tmp_path.glob("weights-*"))

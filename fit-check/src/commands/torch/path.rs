@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use estimator::{DeviceSpec, Runtime};
-use model_zoo::{ConfigModel, Input, Model, Precision};
+use model_zoo::{BaseFormat, ConfigModel, Input, Model, Precision};
 use serde_json::Value;
 use strum::VariantNames;
 use torch_memory::stream::Recording;
@@ -96,10 +96,12 @@ impl<'a> Configured<'a> {
                 either(&OPTIMIZERS)
             )));
         }
-        if options.lora.is_some() && options.lora_base != "dense" {
+        let base: BaseFormat =
+            values::choice("--lora-base", &options.lora_base, BaseFormat::VARIANTS)?;
+        if base == BaseFormat::Bits8 {
             return Err(
-                UserError::new("--lora-base is not followed with --framework pytorch").hint(
-                    "`fit-check run --gpu CARD -- python train.py` follows a program that loads 4 or 8 bits",
+                UserError::new("--lora-base 8bit is not followed with --framework pytorch").hint(
+                    "--lora-base 4bit is: nf4 by bitsandbytes, as QLoRA has it",
                 ),
             );
         }
@@ -118,6 +120,7 @@ impl<'a> Configured<'a> {
             freeze: options.freeze.clone(),
             lora: count("--lora", &options.lora)?,
             lora_targets: options.lora_targets.clone(),
+            lora_base: (base != BaseFormat::Dense).then(|| base.to_string()),
             attention: torch.attention.clone(),
             note: in_burn
                 .and_then(|network| network.absent())
@@ -202,19 +205,30 @@ impl Source for Configured<'_> {
         false
     }
 
-    /// With checkpointing, if it was not asked for and the network has it.
-    fn with_change(&self, batch: u64, card: &Card) -> Option<Alternative> {
-        if self.job.checkpointing {
-            return None;
+    /// With checkpointing and with frozen weights in 4 bits, if they were not asked for and the network has them; with both, if one is
+    /// not enough.
+    fn with_changes(&self, batch: u64, card: &Card) -> Vec<Alternative> {
+        const CHECKPOINTING: &str = "--checkpointing";
+        const IN_4_BITS: &str = "--lora-base=4bit";
+        let mut single = Vec::new();
+        if !self.job.checkpointing {
+            single.push(CHECKPOINTING);
         }
-        let recording = self.with(card, batch, &["--checkpointing"]).ok()?;
-        let config = allocator_config(&recording.process).ok()?;
-        Some(Alternative::of(
-            "--checkpointing".into(),
-            &recording.trace,
-            &config,
-            card,
-        ))
+        if self.job.lora.is_some() && self.job.lora_base.is_none() {
+            single.push(IN_4_BITS);
+        }
+        let with = |change: &[&str]| {
+            let recording = self.with(card, batch, change).ok()?;
+            let config = allocator_config(&recording.process).ok()?;
+            let name = change.join(" ").replace('=', " ");
+            Some(Alternative::of(name, &recording.trace, &config, card))
+        };
+        let changes = single.iter().map(std::slice::from_ref);
+        let mut found: Vec<_> = changes.filter_map(with).collect();
+        if found.len() > 1 && !found.iter().any(|change| change.fits) {
+            found.extend(with(&single));
+        }
+        found
     }
 
     fn largest_batches(&self, cards: &[Card], advise: Advise) -> Result<Found, UserError> {
@@ -253,6 +267,7 @@ fn typed(job: &TorchJob) -> Vec<String> {
     option("--attention", job.attention.clone());
     option("--lora", job.lora.map(|rank| rank.to_string()));
     option("--lora-targets", job.lora_targets.clone());
+    option("--lora-base", job.lora_base.clone());
     for prefix in &job.freeze {
         option("--freeze", Some(prefix.clone()));
     }

@@ -43,8 +43,13 @@ impl Network {
                 "these networks were recorded with the recipe of `fit-check models`; {OTHERWISE}"
             )));
         }
-        if !kept::names(precision).contains(&variant.name) {
-            return Err(missing(&variant, precision));
+        if !kept::PRECISIONS.contains(&precision) {
+            return Err(UserError::invalid_value("--precision", precision).hint(
+                "--precision is fp32 or mixed (autocast to bf16) for a network of the zoo with --framework pytorch",
+            ));
+        }
+        if !kept::names().any(|name| name == variant.name) {
+            return Err(missing(&variant));
         }
         Ok(Self {
             variant,
@@ -94,7 +99,7 @@ impl Beforehand for Network {
         let capability = card.map(|card| card.device.card.compute_capability);
         let kept = kept::find(name, &self.precision, capability);
         let kept = kept.map_err(|error| UserError::new(format!("{name}: {error}")))?;
-        kept.ok_or_else(|| missing(&self.variant, &self.precision))
+        kept.ok_or_else(|| missing(&self.variant))
     }
 
     fn config(&self) -> &AllocatorConfig {
@@ -129,15 +134,8 @@ pub(super) fn typed(options: &cli::Options, attention: Option<&str>) -> Option<&
     typed.map(|(option, _)| option).or(options.sizes.typed())
 }
 
-fn missing(variant: &Variant, precision: &str) -> UserError {
-    let known = ["fp32", "mixed"];
-    let name = variant.name;
-    if !known.contains(&precision) {
-        return UserError::invalid_value("--precision", precision)
-            .hint("--precision is fp32 or mixed (autocast to bf16) with --framework pytorch");
-    }
-    UserError::new(format!("{name} was not recorded in PyTorch ({precision})")).hint(format!(
-        "recorded are {}; {OTHERWISE}",
-        kept::names(precision).join(", ")
-    ))
+fn missing(variant: &Variant) -> UserError {
+    let names: Vec<_> = kept::names().collect();
+    UserError::new(format!("{} was not recorded in PyTorch", variant.name))
+        .hint(format!("recorded are {}; {OTHERWISE}", names.join(", ")))
 }
