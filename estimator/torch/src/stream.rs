@@ -296,7 +296,9 @@ impl Reader {
     /// The block that came so many before the last one.
     fn before_last(&self, blocks: u32) -> Result<u32, String> {
         let born = self.alive.len() as u32;
-        let block = born.checked_sub(1).and_then(|last| last.checked_sub(blocks));
+        let block = born
+            .checked_sub(1)
+            .and_then(|last| last.checked_sub(blocks));
         block.ok_or_else(|| format!("no block came {blocks} before the last one"))
     }
 

@@ -99,11 +99,10 @@ impl<'a> Configured<'a> {
         let base: BaseFormat =
             values::choice("--lora-base", &options.lora_base, BaseFormat::VARIANTS)?;
         if base == BaseFormat::Bits8 {
-            return Err(
-                UserError::new("--lora-base 8bit is not followed with --framework pytorch").hint(
-                    "--lora-base 4bit is: nf4 by bitsandbytes, as QLoRA has it",
-                ),
-            );
+            return Err(UserError::new(
+                "--lora-base 8bit is not followed with --framework pytorch",
+            )
+            .hint("--lora-base 4bit is: nf4 by bitsandbytes, as QLoRA has it"));
         }
         let count = |option, text: &Option<String>| {
             let count = values::optional_count(option, text.as_deref())?;
