@@ -112,6 +112,43 @@ impl Cache {
         self.folder.as_deref()
     }
 
+    /// Writes what is kept under `key`, or else has `simulate` write the answer, and keeps it. Returns the exit status.
+    ///
+    /// # Errors
+    ///
+    /// Those of `simulate`, and that what is kept cannot be written.
+    pub fn answer(
+        &self,
+        key: &impl Serialize,
+        output: &cli::Output,
+        simulate: impl FnOnce() -> anyhow::Result<Answer>,
+    ) -> anyhow::Result<u8> {
+        if let Some(status) = self.write_kept(key, output)? {
+            return Ok(status);
+        }
+        let answer = simulate()?;
+        let status = answer.status;
+        self.keep(key, answer);
+        Ok(status)
+    }
+
+    /// Writes what is kept under `key`, and returns its exit status; none if nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write_kept(
+        &self,
+        key: &impl Serialize,
+        output: &cli::Output,
+    ) -> anyhow::Result<Option<u8>> {
+        let Some(known) = self.find(key) else {
+            return Ok(None);
+        };
+        known.rendered.write(output)?;
+        Ok(Some(known.status))
+    }
+
     /// What is kept under `key`, if anything is. An entry that another user could have written counts as none.
     pub fn find(&self, key: &impl Serialize) -> Option<Answer> {
         let (key, path) = self.entry(key)?;

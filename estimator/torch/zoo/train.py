@@ -192,6 +192,26 @@ def decoder(
     return language(getattr(transformers, family + "ForCausalLM")(config), length)
 
 
+def gemma_3(
+    words: int,
+    widths: tuple[int, int],
+    layers: int,
+    heads: tuple[int, int],
+    window: int,
+) -> Job:
+    """Gemma 3, whose local layers see a window."""
+    return decoder(
+        "Gemma3",
+        words,
+        widths,
+        layers,
+        heads,
+        tied=True,
+        head_dim=256,
+        sliding_window=window,
+    )
+
+
 #: Language models: the class of transformers, and the sizes of `config.json`.
 DECODERS: dict[str, Callable[[], Job]] = {
     "tinyllama-1.1b": lambda: decoder("Llama", 32000, (2048, 5632), 22, (32, 4)),
@@ -231,36 +251,9 @@ DECODERS: dict[str, Callable[[], Job]] = {
     "gemma-2-2b": lambda: decoder(
         "Gemma2", 256000, (2304, 9216), 26, (8, 4), tied=True, head_dim=256
     ),
-    "gemma-3-270m": lambda: decoder(
-        "Gemma3",
-        262144,
-        (640, 2048),
-        18,
-        (4, 1),
-        tied=True,
-        head_dim=256,
-        sliding_window=512,
-    ),
-    "gemma-3-1b": lambda: decoder(
-        "Gemma3",
-        262144,
-        (1152, 6912),
-        26,
-        (4, 1),
-        tied=True,
-        head_dim=256,
-        sliding_window=512,
-    ),
-    "gemma-3-4b-text": lambda: decoder(
-        "Gemma3",
-        262208,
-        (2560, 10240),
-        34,
-        (8, 4),
-        tied=True,
-        head_dim=256,
-        sliding_window=1024,
-    ),
+    "gemma-3-270m": lambda: gemma_3(262144, (640, 2048), 18, (4, 1), 512),
+    "gemma-3-1b": lambda: gemma_3(262144, (1152, 6912), 26, (4, 1), 512),
+    "gemma-3-4b-text": lambda: gemma_3(262208, (2560, 10240), 34, (8, 4), 1024),
     "phi-3-mini": lambda: decoder("Phi3", 32064, (3072, 8192), 32, (32, 32)),
     "phi-4-mini": lambda: decoder(
         "Phi3", 200064, (3072, 8192), 32, (24, 8), tied=True, partial_rotary_factor=0.75

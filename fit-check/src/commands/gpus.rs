@@ -58,32 +58,29 @@ fn fits(raw: &cli::Gpus, name: &str) -> anyhow::Result<u8> {
     let cache = Cache::about(&model, &raw.caching);
     let step = StepKey::new(&model, &job, runtime, None);
     let question = Question::new("gpus", options, vec![step], &[]);
-    if let Some(known) = cache.find(&question) {
-        known.rendered.write(&raw.output)?;
-        return Ok(known.status);
-    }
-    let progress = Progress::new(raw.output.quiet, 1);
-    progress.at(&format!("training {name} on cards of every kind"));
-    let found = fitting_gpus(&model, &job, runtime, group);
-    progress.done();
-    let report = FitsReport {
-        asked: JobInfo {
-            weights,
-            ..JobInfo::of(&model, &job, runtime, None, Some(job.batch))
-        },
-        cards: found.cards,
-        nearest: found.nearest,
-        undetermined: found.undetermined,
-    };
-    let rendered = Rendered::report(&report);
-    rendered.write(&raw.output)?;
-    let status = match (report.cards.is_empty(), report.undetermined.is_empty()) {
-        (false, _) => FITS,
-        (true, true) => DOES_NOT_FIT,
-        (true, false) => UNKNOWN,
-    };
-    cache.keep(&question, Answer { rendered, status });
-    Ok(status)
+    cache.answer(&question, &raw.output, || {
+        let progress = Progress::new(raw.output.quiet, 1);
+        progress.at(&format!("training {name} on cards of every kind"));
+        let found = fitting_gpus(&model, &job, runtime, group);
+        progress.done();
+        let report = FitsReport {
+            asked: JobInfo {
+                weights,
+                ..JobInfo::of(&model, &job, runtime, None, Some(job.batch))
+            },
+            cards: found.cards,
+            nearest: found.nearest,
+            undetermined: found.undetermined,
+        };
+        let rendered = Rendered::report(&report);
+        rendered.write(&raw.output)?;
+        let status = match (report.cards.is_empty(), report.undetermined.is_empty()) {
+            (false, _) => FITS,
+            (true, true) => DOES_NOT_FIT,
+            (true, false) => UNKNOWN,
+        };
+        Ok(Answer { rendered, status })
+    })
 }
 
 /// The options that change the answer about a job. The key of the cache has all of them; the catalogue is that of the build.

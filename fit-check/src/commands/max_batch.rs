@@ -65,14 +65,9 @@ pub fn answer<M: Model + Sync>(
     let cache = Cache::about(&request.model, &raw.caching);
     let options = Options::new(raw);
     let question = Question::about("max-batch", options, request);
-    if let Some(known) = cache.find(&question) {
-        known.rendered.write(&raw.output)?;
-        return Ok(known.status);
-    }
-    let answer = simulate(options, request, &raw.output)?;
-    let status = answer.status;
-    cache.keep(&question, answer);
-    Ok(status)
+    cache.answer(&question, &raw.output, || {
+        simulate(options, request, &raw.output)
+    })
 }
 
 /// The options that change the answer about a job. The key of the cache has all of them.

@@ -58,9 +58,8 @@ pub fn run(raw: &cli::Table) -> anyhow::Result<u8> {
         None => Cache::about_all(plan.entries.iter().map(|entry| &entry.model), &raw.caching),
     };
     let question = plan.question();
-    if let Some(known) = cache.find(&question) {
-        known.rendered.write(&raw.output)?;
-        return Ok(known.status);
+    if let Some(status) = cache.write_kept(&question, &raw.output)? {
+        return Ok(status);
     }
     interrupt::watch(Duration::ZERO)?;
     let filling = Arc::new(Filling::new(plan, raw.output.quiet));
