@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use estimator::Bytes;
+use fit_check::comparison::METADATA;
 use fit_check::measure::DeviceKind;
 use fit_check::output::{Cell, Table, markdown};
 use fit_check::records::Record;
@@ -19,10 +20,6 @@ const HEAD: &str = "\
 
 /// The text that a person wrote; the tables replace its `{{…}}`.
 const FRAME: &str = include_str!("accuracy.frame.md");
-
-/// So close an estimate of the bytes in use counts as right: burn's launches have metadata of some hundred bytes, and
-/// which variant of a kernel is launched is a race in burn.
-const METADATA: u64 = 1024;
 
 /// Writes the page.
 pub fn page(records: &Records) -> String {
@@ -82,7 +79,7 @@ fn devices(records: &[Record]) -> Table {
         .column("steps", |(_, row)| row.steps)
         .column("phase ends", |(_, row)| row.live.len())
         .column("in use, within 1 KiB", |(_, row)| {
-            within(&row.live, METADATA)
+            within(&row.live, METADATA.0)
         })
         .column("errors", |(_, row)| errors(&row.live))
         .column("reserved, equal", |(_, row)| within(&row.reserved, 0))

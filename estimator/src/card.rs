@@ -13,17 +13,17 @@ use cubecl_hip::{AmdDevice, Cards, HipRuntime, ShimServer};
 use cubecl_server::config::autotune::AutotuneLogLevel;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime as _;
+use recording::Recording;
 use serde_json::json;
 use simulated_card::set_current_card;
 pub(crate) use simulated_card::{
-    CardMemory, CardState, MemoryBudget, MetadataBuffer, TunerCalls, memory,
+    CardMemory, CardState, MemoryBudget, MetadataBuffer, TunerCalls, cubecl_mode, memory,
 };
 pub use simulated_card::{
-    CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, Simulation,
+    CardSpec, DeviceSpec, InPlace, KernelGroup, Refusals, Runtime, Simulation,
 };
 
 use crate::error::{Error, panic_message};
-use crate::record::Recording;
 
 /// A simulated card: burn trains on its [`device`](Self::device) as on any other, and the card records what
 /// happens to its memory.

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
 use crate::card::{CardSpec, DeviceSpec, Runtime};
 use crate::gpu::{Gpu, Row};
 

@@ -4,12 +4,12 @@ use burn::backend::DispatchDevice;
 use burn::tensor::Device;
 use cubecl_ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl_ir::{ElemType, FloatKind, Type};
+use recording::{Bytes, Pools};
 use serde::{Deserialize, Serialize};
 use simulated_card::upstream;
 
+use crate::Shaders;
 use crate::card::{CardSpec, DeviceSpec, Runtime};
-use crate::record::Pools;
-use crate::{Bytes, Shaders};
 
 /// A real device, as CubeCL's runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

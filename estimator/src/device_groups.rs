@@ -41,7 +41,8 @@ fn group_by_key<T, K: PartialEq>(
 
 #[cfg(test)]
 mod tests {
-    use crate::{Bytes, DeviceSpec, Gpu, Runtime};
+    use crate::{DeviceSpec, Gpu, Runtime};
+    use recording::Bytes;
 
     #[test]
     fn a_generation_has_the_same_kernels_whatever_its_memory() {

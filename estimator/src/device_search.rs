@@ -1,8 +1,9 @@
 //! Finds the devices on which a step fits.
 
 use burn::tensor::FloatDType;
+use recording::{Breakdown, Bytes};
 
-use crate::analysis::Breakdown;
+use crate::Error;
 use crate::card::DeviceSpec;
 use crate::device_groups::group_by_kernels;
 use crate::job::{Program, TrainingJob};
@@ -10,7 +11,6 @@ use crate::parallel::parallel_map;
 use crate::run::Run;
 use crate::step_runs::StepRuns;
 use crate::verdict::Verdict;
-use crate::{Bytes, Error};
 
 /// Finds out whether `step` fits on each of `devices`, in their order. The step creates floats of the type
 /// `precision`. It runs once for all devices on which burn chooses the same kernels, and its calls are then replayed in
@@ -187,9 +187,9 @@ mod tests {
 
     use super::*;
     use crate::Runtime;
-    use crate::record::Recording;
     use crate::run_kind::RunKind;
     use crate::simulated::Simulated;
+    use recording::Recording;
 
     /// A step that needs no memory. It fails on cards of 16 GiB, and runs for each card on its own, since burn's tuner
     /// tries the largest buffer that each allows, and one more byte.

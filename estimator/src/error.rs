@@ -2,12 +2,10 @@
 
 use std::any::Any;
 
+use recording::{Analysis, Bytes, Failure, Phase, Recording, Refusal};
 use serde::{Deserialize, Serialize};
 use simulated_card::upstream;
 
-use crate::Bytes;
-use crate::Phase;
-use crate::record::Refusal;
 use crate::run_kind::RunKind;
 
 /// Why there is no estimate.
@@ -100,4 +98,26 @@ pub struct OutOfMemory {
     pub layer: Option<String>,
     /// The run in which the card refused it.
     pub run: RunKind,
+}
+
+impl OutOfMemory {
+    /// The allocation of `failure`, which is the failure of `recording`, a run of the kind `run`.
+    pub(crate) fn of(
+        failure: &Failure,
+        recording: &Recording,
+        analysis: &Analysis,
+        run: RunKind,
+    ) -> Self {
+        let bytes = recording.buffer(failure.buffer).bytes;
+        let born = analysis.lifetimes.get(failure.buffer).born;
+        let mark = recording.marks.get(recording.marks_before(born));
+        Self {
+            bytes,
+            live: analysis.timeline.live(born).saturating_sub(bytes),
+            refusal: failure.refusal,
+            phase: mark.map_or(Phase::Init, |mark| mark.phase),
+            layer: analysis.active_op(recording, born).layer,
+            run,
+        }
+    }
 }

@@ -1,20 +1,17 @@
 //! The estimate for one program: how much memory it takes, when, and what for.
 
 use burn::tensor::FloatDType;
+use recording::analysis::{PeakPosition, last_step, steps};
+use recording::{Analysis, Breakdown, Bytes, LayerMemory, Phase, PhaseMemory, Recording};
 use serde::{Deserialize, Serialize};
 
-use crate::Phase;
-use crate::analysis::{
-    Analysis, Breakdown, LayerMemory, PeakPosition, PhaseMemory, last_step, steps,
-};
 use crate::card::DeviceSpec;
 use crate::job::TrainingJob;
-use crate::record::Recording;
 use crate::run::Run;
 use crate::run_kind::RunKind;
 use crate::simulated::{FirstRun, Parameters, Simulated};
 use crate::step_runs::StepRuns;
-use crate::{Bytes, Error, OutOfMemory};
+use crate::{Error, OutOfMemory};
 
 /// The moment with the most bytes in use, and the memory that a card needs for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,7 +119,7 @@ impl Simulated {
             Some(failure) => {
                 let analysis = Analysis::of(&self.recording);
                 let run = RunKind::on(&self.spec);
-                Err(analysis.out_of_memory(&self.recording, failure, run))
+                Err(OutOfMemory::of(failure, &self.recording, &analysis, run))
             }
         }
     }

@@ -1,8 +1,7 @@
 //! A card of the catalogue, and how a row of `data/gpus.csv` becomes one.
 
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::Bytes;
 
 /// The source of a card's usable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

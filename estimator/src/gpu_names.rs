@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use recording::Bytes;
 use serde::Deserialize;
 
-use crate::Bytes;
 use crate::gpu::Gpu;
 
 /// The card that a name means.

@@ -1,9 +1,9 @@
 //! A training step at any batch.
 
 use burn::tensor::FloatDType;
+use recording::Recording;
 
 use crate::card::DeviceSpec;
-use crate::record::Recording;
 use crate::run::Run;
 use crate::simulated::Simulated;
 use crate::tuned_devices::TunedDevices;

@@ -29,7 +29,7 @@
 //!
 //! The estimator runs a step unchanged on a [`SimulatedCard`]: burn's own backend decides every buffer, and
 //! CubeCL's own allocator takes pages, reuses them and runs out of memory. The result is a
-//! [`Recording`](record::Recording), from which this crate computes everything else.
+//! [`Recording`](recording::Recording), from which this crate computes everything else.
 //!
 //! # The process
 //!
@@ -49,7 +49,6 @@
 //!
 //! Invariant: this crate does not know the name of any model, and has no formula for what a layer needs.
 
-pub mod analysis;
 mod card;
 mod catalogue;
 mod device;
@@ -59,13 +58,11 @@ mod error;
 mod estimate;
 mod gpu;
 mod gpu_names;
-mod in_place;
 mod job;
 mod largest_batch;
 mod modules;
 mod parallel;
 mod queue_lag;
-mod races;
 mod replay;
 mod required;
 mod run;
@@ -76,12 +73,9 @@ mod tensor;
 mod tuned_devices;
 mod verdict;
 
-pub use analysis::{
-    ActiveOp, Analysis, Breakdown, Categories, Category, LayerMemory, PhaseMemory, kernel_name,
-};
 pub use card::{
-    CardSpec, DeviceSpec, InPlace, KernelGroup, QueueLag, Refusals, Runtime, SimulatedCard,
-    Simulation, configure_burn, listen_on_devices,
+    CardSpec, DeviceSpec, InPlace, KernelGroup, Refusals, Runtime, SimulatedCard, Simulation,
+    configure_burn, listen_on_devices,
 };
 pub use catalogue::Overhead;
 pub use device::{DeviceDescription, pools_of};
@@ -91,7 +85,6 @@ pub use error::{Error, OutOfMemory, panic_message};
 pub use estimate::{Estimate, Peak, estimate};
 pub use gpu::{Gpu, Provenance};
 pub use gpu_names::{Instance, Meaning, NamedGpu, UnknownGpu};
-pub use in_place::{LaunchMetadata, less_and_more};
 pub use job::{Program, TrainingJob};
 pub use largest_batch::{
     BatchObserver, CellResult, FirstRejected, LargestBatch, LargestFit, Limit, Method, Proposer,
@@ -99,15 +92,17 @@ pub use largest_batch::{
 };
 pub use modules::{Kind as TensorKind, ModuleTensor, SeeGradient, visit_gradients, visit_tensors};
 pub use parallel::{every_core_works, on_this_thread, parallel_map};
-pub use races::{may_fit, may_run_out};
+pub use recording::{
+    ActiveOp, Analysis, Breakdown, Bytes, Categories, Category, LayerMemory, Phase, PhaseMemory,
+    QueueLag, SizeError, kernel_name,
+};
 pub use replay::{ReplayOutcome, replay};
 pub use run::Run;
 pub use run_kind::RunKind;
 pub use simulated::{Continued, FirstRun, Parameters, Simulated};
 pub use simulated_card::{
-    Bytes, Choice, KernelPreference, Phase, RunConfig, RunReport, RunReportError, Shaders,
-    SizeError, StopReason, TrialSizes, Tuning, choices_made, listen, record, tuner_requests,
-    upstream,
+    Choice, KernelPreference, RunConfig, RunReport, RunReportError, Shaders, StopReason,
+    TrialSizes, Tuning, choices_made, listen, tuner_requests, upstream,
 };
 pub use step_runs::StepRuns;
 pub use tensor::{BufferHandle, TensorBuffer, buffer_of, check_written, handle_of};

@@ -3,9 +3,8 @@
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Bool, Int, Tensor};
+use recording::{Bytes, Layer};
 
-use crate::Bytes;
-use crate::record::Layer;
 use crate::tensor::{BufferHandle, handle_of};
 
 /// The purpose of a tensor of a module.

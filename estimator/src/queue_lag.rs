@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::analysis::Analysis;
-use crate::card::{DeviceSpec, QueueLag};
+use recording::{Analysis, Bytes, Failure, QueueLag, Recording};
+
+use crate::OutOfMemory;
+use crate::card::DeviceSpec;
 use crate::parallel::parallel_find_map;
-use crate::record::{Failure, Recording};
 use crate::replay::replay;
 use crate::run_kind::RunKind;
 use crate::simulated::Simulated;
-use crate::{Bytes, OutOfMemory};
 
 /// The allocation that the device of `run` refuses of the step with one of `lags`; `run` is the run of the step without queue lag,
 /// which completed. burn's tuner may choose otherwise in a run with that lag: where it tunes, this is no more than a sample.
@@ -41,7 +41,7 @@ pub(crate) fn out_of_memory(
 ) -> OutOfMemory {
     recording.failure = Some(failure);
     recording.cut_at_failure();
-    Analysis::of(&recording).out_of_memory(&recording, &failure, run)
+    OutOfMemory::of(&failure, &recording, &Analysis::of(&recording), run)
 }
 
 /// A recording without queue lag as it were with each of [`QueueLag::REQUIRED`], computed on first use.

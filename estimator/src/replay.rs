@@ -9,12 +9,13 @@ use cubecl_server::memory_management::{
     ManagedMemoryBinding, ManagedMemoryHandle, WeakMemoryBinding,
 };
 use cubecl_server::server::IoError;
+use recording::{
+    AllocationMode, BufferId, Bytes, CallBatch, Event, Failure, Launch, LaunchId, MetadataId,
+    Recording, Refusal,
+};
 
-use crate::Bytes;
-use crate::card::{CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, memory};
-use crate::record::{
-    AllocationMode, BufferId, CallBatch, Event, Failure, Launch, LaunchId, MetadataId, Recording,
-    Refusal,
+use crate::card::{
+    CardMemory, DeviceSpec, MemoryBudget, MetadataBuffer, any_service, cubecl_mode, memory,
 };
 
 /// The outcome of a replay.
@@ -334,7 +335,11 @@ impl Replay {
         bytes: impl Fn(BufferId) -> Bytes,
     ) -> Result<Option<MetadataBuffer>, Refused> {
         match event {
-            Event::Stream(stream) => self.stream = recording.streams[*stream as usize],
+            Event::Stream(stream) => {
+                self.stream = StreamId {
+                    value: recording.streams[*stream as usize].0,
+                };
+            }
             // The card allocates metadata buffers itself, with the launch.
             Event::Allocate(buffer) | Event::Free(buffer) if recording.buffer(*buffer).metadata => {
             }
@@ -377,7 +382,7 @@ impl Replay {
             }
             Event::Mode(mode) => {
                 self.mode = *mode;
-                self.memory.mode((*mode).into(), self.stream);
+                self.memory.mode(cubecl_mode(*mode), self.stream);
             }
             Event::Write => self.memory.write(self.stream),
             Event::Read(read) => {

@@ -1,9 +1,9 @@
 //! The least memory with which runs complete.
 
-use crate::Bytes;
+use recording::{Buffer, BufferId, Bytes, Event, Recording};
+
 use crate::card::DeviceSpec;
 use crate::parallel::parallel_map;
-use crate::record::{Buffer, BufferId, Event, Recording};
 use crate::replay::{replay, replay_growing};
 use crate::simulated::Simulated;
 

@@ -7,14 +7,14 @@ use burn::module::{Module, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
+use recording::{Bytes, Layer, Mark, Phase, Role};
 
+use crate::Error;
 use crate::card::{CardState, SimulatedCard, Trials, configure_cubecl};
 use crate::device::pools_of;
 use crate::modules::{Kind, visit_gradients, visit_tensors};
-use crate::record::{Layer, Mark, Role};
 use crate::simulated::{Continued, Parameters, Simulated};
 use crate::tensor::buffer_of;
-use crate::{Bytes, Error, Phase};
 
 /// The handle through which a program on a simulated card reports its modules, gradients and inputs, and the
 /// ends of its phases.

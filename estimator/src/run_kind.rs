@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use recording::QueueLag;
 use serde::{Deserialize, Serialize};
 
-use crate::card::{DeviceSpec, InPlace, QueueLag};
+use crate::card::{DeviceSpec, InPlace};
 use crate::{Error, Tuning};
 
 /// In what a run of a step can differ from another on the same device: the pools then have other pages.
@@ -32,6 +33,14 @@ impl RunKind {
     /// The same run with `queue_lag`.
     pub fn with_queue_lag(self, queue_lag: QueueLag) -> Self {
         Self { queue_lag, ..self }
+    }
+
+    /// Devices like `device`, with the same kernels tuned, in the other runs that a step has to complete.
+    pub fn others(device: &DeviceSpec) -> impl Iterator<Item = DeviceSpec> {
+        let lagged = QueueLag::REQUIRED
+            .into_iter()
+            .map(|lag| device.clone().with_queue_lag(lag));
+        lagged.chain([device.clone().with_in_place(InPlace::Never)])
     }
 
     /// Whether every run of a process after the first is of this kind, unless one of two races ends otherwise.
@@ -103,7 +112,7 @@ impl Required {
     /// The lags with which the run has to complete, besides that of a thread that is level with the program.
     pub fn lags(self) -> &'static [QueueLag] {
         match self {
-            Self::Tuned | Self::First => QueueLag::REQUIRED,
+            Self::Tuned | Self::First => &QueueLag::REQUIRED,
             Self::NotOverwriting => &[],
         }
     }

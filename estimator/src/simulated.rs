@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use recording::analysis::Timeline;
+use recording::{Bytes, Recording};
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::Timeline;
 use crate::card::DeviceSpec;
-use crate::record::Recording;
 use crate::replay::record_replay;
-use crate::{Bytes, Choice, TrialSizes, Tuning};
+use crate::{Choice, TrialSizes, Tuning};
 
 /// The tensors that the modules of a program hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

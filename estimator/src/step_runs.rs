@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::analysis::Breakdown;
-use crate::card::{DeviceSpec, QueueLag};
+use recording::{Breakdown, Bytes, QueueLag, Recording, Refusal};
+
+use crate::card::DeviceSpec;
 use crate::estimate::Estimate;
 use crate::job::Program;
 use crate::queue_lag::{out_of_memory, refused_with_lag};
-use crate::record::{Recording, Refusal};
 use crate::replay::replay;
 use crate::required::{below, least_memory, most_needed};
 use crate::run_kind::{Required, RunKind};
 use crate::simulated::Simulated;
 use crate::verdict::Verdict;
-use crate::{Bytes, Error, OutOfMemory, Runtime};
+use crate::{Error, OutOfMemory, Runtime};
 
 /// The runs of a step with some number of samples in which it has to complete to fit, on a device with unlimited memory.
 ///
@@ -235,6 +235,21 @@ impl<'a, P: Program> StepRuns<'a, P> {
             Some(_) => required,
         };
         Ok(Verdict::new(refused, required, Some(available)))
+    }
+
+    /// Whether one of the runs that the step has to complete does so on `device`, for which these runs [hold](Self::hold_for):
+    /// a step that does not fit may train there all the same.
+    ///
+    /// # Errors
+    ///
+    /// The step itself failed.
+    pub fn may_complete(&self, device: &DeviceSpec) -> Result<bool, Error> {
+        let completes = |lagged: &Lagged| lagged.refused(device).is_none();
+        if self.shown.outcome().is_err() {
+            return Ok(false);
+        }
+        let with_a_lag = self.recordings().iter().any(completes);
+        Ok(with_a_lag || self.not_overwriting()?.is_some_and(completes))
     }
 
     /// The verdict on a device with so much `available`, if only the first run is asked about.

@@ -3,11 +3,10 @@
 use burn::backend::{BackendTensor, DispatchTensorKind, Rocm};
 use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
-#[cfg(feature = "fusion")]
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-
-use crate::Bytes;
+#[cfg(feature = "fusion")]
+use recording::Bytes;
 
 /// The buffer under a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

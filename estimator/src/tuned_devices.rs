@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, FloatDType};
+use recording::Bytes;
 use simulated_card::{KernelPreference, listens};
 
 use crate::Tuning;
 use crate::card::{CardState, DeviceSpec, KernelGroup, SimulatedCard, Trials, TunerCalls};
 use crate::run::{Run, run};
 use crate::simulated::Simulated;
-use crate::{Bytes, Error, TrialSizes};
+use crate::{Error, TrialSizes};
 
 /// The cards of one training job with any number of samples, all with the same float type: one for each runtime if burn fuses,
 /// else one for each [`KernelGroup`].
@@ -256,7 +257,7 @@ impl TunedDevice {
 /// With burn's `autotune`, the program first runs on a card with unlimited memory, where burn tunes its
 /// kernels, unless the card is [cold](crate::Tuning::Cold).
 ///
-/// If the card refuses an allocation, the recording has a [`failure`](crate::record::Recording::failure) and ends with the
+/// If the card refuses an allocation, the recording has a [`failure`](recording::Recording::failure) and ends with the
 /// phase in which the card refused.
 ///
 /// # Errors

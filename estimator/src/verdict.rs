@@ -1,12 +1,13 @@
 //! Whether a step fits on a device.
 
 use burn::tensor::FloatDType;
+use recording::Bytes;
 
 use crate::card::DeviceSpec;
 use crate::job::TrainingJob;
 use crate::run::Run;
 use crate::step_runs::StepRuns;
-use crate::{Bytes, Error, OutOfMemory};
+use crate::{Error, OutOfMemory};
 
 /// Whether a step fits on a device: whether it completes there in the first run of a process, in which burn tunes its kernels,
 /// and in the runs after it; with the device's thread level with the program and behind it

@@ -9,7 +9,9 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueE
 use serde::{Deserialize, Serialize};
 
 use crate::child_process;
+use crate::exit_status::UNKNOWN;
 use crate::input_options::TypedSizes;
+use crate::separator;
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
 /// the memory go?
@@ -44,7 +46,18 @@ pub fn parse() -> Cli {
     if child_process::is_own() {
         return Cli::parse();
     }
-    let matches = command().get_matches();
+    let matches = command().try_get_matches().unwrap_or_else(|error| {
+        let words: Vec<_> = std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        match separator::missing(&words, &error) {
+            Some(missing) => {
+                anstream::eprintln!("{missing}");
+                std::process::exit(UNKNOWN.into())
+            }
+            None => error.exit(),
+        }
+    });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

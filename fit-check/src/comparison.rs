@@ -2,15 +2,17 @@
 //!
 //! The file is long because the estimated and the measured side become the same `Figures` here.
 
-use estimator::record::{BufferId, Pools, Role};
-use estimator::{
-    Analysis, Breakdown, Bytes, Category, DeviceSpec, InPlace, LaunchMetadata, Phase, Simulated,
-    less_and_more,
-};
+use estimator::{Analysis, Breakdown, Bytes, Category, Phase, Simulated};
+use recording::{BufferId, Pools, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Mark, Measurement, Readings, by_category};
+
+/// What differs by no more counts as equal: the metadata of some launches. On a device burn now and then gives a result a
+/// buffer of its own where a run that is simulated overwrites an operand, and CubeCL keeps the metadata of that launch. In 336
+/// measurements that made 288 bytes at most (`docs/data/records.jsonl`).
+pub const METADATA: Bytes = Bytes(1024);
 
 /// The memory of a job, estimated or measured.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -26,10 +28,6 @@ pub struct Figures {
     /// driver counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
-    /// In an estimate, the range of the most bytes reserved at any time over different queue lags
-    /// ([`estimator::QueueLag`]); none if it was not needed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub peak_reserved_range: Option<Range<Bytes>>,
     /// The most bytes in use on the whole device, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_bytes: Option<Bytes>,
@@ -37,226 +35,26 @@ pub struct Figures {
     pub phases: Vec<PhaseFigures>,
 }
 
-/// A range of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[schemars(rename = "RangeOf{T}")]
-pub struct Range<T> {
-    /// The least.
-    pub least: T,
-    /// The most.
-    pub most: T,
-}
-
-impl<T: Copy + Ord> Range<T> {
-    fn of(value: T) -> Self {
-        Self {
-            least: value,
-            most: value,
-        }
-    }
-
-    fn with(self, value: T) -> Self {
-        Self {
-            least: self.least.min(value),
-            most: self.most.max(value),
-        }
-    }
-
-    /// The value in this range that is nearest to `measured`.
-    fn nearest(self, measured: T) -> T {
-        measured.clamp(self.least, self.most)
-    }
-}
-
-impl PhaseFigures {
-    /// The range of the bytes that can be in use.
-    fn live_range(&self) -> Range<Bytes> {
-        self.live_range.unwrap_or(Range::of(self.live_bytes))
-    }
-
-    /// The range of the bytes that the pools can reserve.
-    fn reserved_range(&self) -> Range<Bytes> {
-        self.reserved_range
-            .unwrap_or(Range::of(self.reserved_bytes))
-    }
-
-    /// Widens the ranges of what is in use by these allocations and bytes.
-    fn widen_in_use(&mut self, allocations: u64, live: Bytes) {
-        widen(self.allocations, &mut self.allocations_range, allocations);
-        widen(self.live_bytes, &mut self.live_range, live);
-    }
-
-    /// The allocations in this estimate; of a range, the value nearest to `measured`.
-    pub fn allocations_near(&self, measured: u64) -> u64 {
-        let range = self.allocations_range;
-        range
-            .unwrap_or(Range::of(self.allocations))
-            .nearest(measured)
-    }
-
-    /// The bytes in use in this estimate; of a range, the value nearest to `measured`.
-    pub fn live_near(&self, measured: Bytes) -> Bytes {
-        self.live_range().nearest(measured)
-    }
-
-    /// The reserved bytes in this estimate; of a range, the value nearest to `measured`.
-    pub fn reserved_near(&self, measured: Bytes) -> Bytes {
-        self.reserved_range().nearest(measured)
-    }
-
-    /// The most bytes reserved within the phase in this estimate; of a range, the value nearest to `measured`.
-    pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
-        nearest(self.peak_reserved_bytes, self.peak_reserved_range, measured)
-    }
-}
-
-/// The value nearest to `measured` in `range`, or `bytes` where there is no range.
-fn nearest(bytes: Option<Bytes>, range: Option<Range<Bytes>>, measured: Bytes) -> Option<Bytes> {
-    match range {
-        Some(range) => Some(range.nearest(measured)),
-        None => bytes,
-    }
-}
-
-/// Widens `range`, which begins as `value`, by `other`.
-fn widen<T: Copy + Ord>(value: T, range: &mut Option<Range<T>>, other: T) {
-    let known = range.unwrap_or(Range::of(value));
-    let wider = known.with(other);
-    if wider != known {
-        *range = Some(wider);
-    }
-}
-
-/// The same for a figure that either side may lack.
-fn widen_known(value: Option<Bytes>, range: &mut Option<Range<Bytes>>, other: Option<Bytes>) {
-    if let (Some(value), Some(other)) = (value, other) {
-        widen(value, range, other);
-    }
-}
-
 impl Figures {
-    /// Widens the ranges of this estimate by `other`, an estimate of the same step at other moments: with another
-    /// queue lag, or where burn does not overwrite some operands. Bytes in use at the end of a phase can depend on
-    /// the lag if the card refused an allocation, because CubeCL then drops the metadata that it has kept of launches.
-    pub fn widen(&mut self, other: &Self) {
-        for (phase, other) in self.phases.iter_mut().zip(&other.phases) {
-            phase.widen_in_use(other.allocations, other.live_bytes);
-            widen(
-                phase.reserved_bytes,
-                &mut phase.reserved_range,
-                other.reserved_bytes,
-            );
-            widen_known(
-                phase.peak_reserved_bytes,
-                &mut phase.peak_reserved_range,
-                other.peak_reserved_bytes,
-            );
-        }
-        widen_known(
-            self.peak_reserved_bytes,
-            &mut self.peak_reserved_range,
-            other.peak_reserved_bytes,
-        );
-    }
-
-    /// Widens the ranges of this estimate, which is of the run `usual` on `device`, by runs in which burn does not overwrite
-    /// some operands ([`InPlace`]), until it contains `measured`. A real step makes some of the launches of each. Of a run
-    /// that completes only where the card has room for it, the metadata of its launches counts and nothing else. A run
-    /// does not count if only `usual` is refused an allocation, or if it fails: burn's tuner can find other kernels to tune
-    /// in run after run.
-    pub fn widen_in_place<E>(
-        &mut self,
-        usual: &Simulated,
-        measured: &Self,
-        device: &DeviceSpec,
-        mut simulate: impl FnMut(DeviceSpec) -> Result<Simulated, E>,
-    ) {
-        let completes = usual.outcome().is_ok();
-        let usual = &usual.recording;
-        let usual_metadata = LaunchMetadata::of(usual);
-        let mut others = LaunchMetadata::default();
-        for in_place in InPlace::SAMPLES {
-            let device = device.clone().with_in_place(in_place);
-            let Ok(run) = simulate(device.clone()) else {
-                continue;
-            };
-            let (other, ends_alike) = match (completes, run.outcome().is_ok()) {
-                (true, true) | (false, false) => (run, true),
-                (true, false) => match simulate(device.without_limit()) {
-                    Ok(unlimited) if unlimited.outcome().is_ok() => (unlimited, false),
-                    _ => continue,
-                },
-                (false, true) => continue,
-            };
-            others.add(LaunchMetadata::of(&other.recording));
-            let tensors = match ends_alike {
-                true => {
-                    self.widen(&Self::estimated(&other, None));
-                    less_and_more(usual, &other.recording)
-                }
-                false => vec![(Bytes::ZERO, Bytes::ZERO); self.phases.len()],
-            };
-            let possible = tensors.into_iter().zip(others.beyond(&usual_metadata));
-            for (phase, ((less, more), (count, bytes))) in self.phases.iter_mut().zip(possible) {
-                phase.widen_in_use(phase.allocations, phase.live_bytes.saturating_sub(less));
-                phase.widen_in_use(phase.allocations + count, phase.live_bytes + more + bytes);
-            }
-            if self.covers(measured) {
-                break;
-            }
-        }
-    }
-
-    /// Whether this estimate contains what `measured` had in use and reserved at the end of every phase, and the
-    /// most that it reserved.
-    pub fn covers(&self, measured: &Self) -> bool {
-        let in_use = self.zip_phases(measured).all(|(e, m)| {
-            e.allocations_near(m.allocations) == m.allocations
-                && e.live_near(m.live_bytes) == m.live_bytes
+    /// How far this estimate is from `measured`, in bytes: what is in use and reserved at the end of every phase, and the most
+    /// reserved. What differs by no more than [`METADATA`] counts as equal.
+    pub fn distance(&self, measured: &Self) -> Bytes {
+        let most = [(self.peak_reserved_bytes, measured.peak_reserved_bytes)];
+        let within = self
+            .zip_phases(measured)
+            .map(|(e, m)| (e.peak_reserved_bytes, m.peak_reserved_bytes));
+        let counted = within.chain(most).filter_map(|(e, m)| Some((e?, m?)));
+        let ends = self.zip_phases(measured).flat_map(|(e, m)| {
+            [
+                (e.live_bytes, m.live_bytes),
+                (e.reserved_bytes, m.reserved_bytes),
+            ]
         });
-        in_use && self.covers_reserved(measured)
-    }
-
-    /// Whether this estimate contains what `measured` reserved at the end of every phase, and the most that it
-    /// reserved.
-    pub fn covers_reserved(&self, measured: &Self) -> bool {
-        let phases = self.zip_phases(measured).all(|(e, m)| {
-            let peak = m.peak_reserved_bytes;
-            e.reserved_near(m.reserved_bytes) == m.reserved_bytes
-                && peak
-                    .is_none_or(|peak| e.peak_reserved_near(peak).is_none_or(|near| near == peak))
-        });
-        let peak = measured
-            .peak_reserved_bytes
-            .is_none_or(|peak| self.peak_reserved_near(peak) == Some(peak));
-        phases && peak
-    }
-
-    /// The most bytes reserved at any time in this estimate; of a range, the value nearest to `measured`.
-    pub fn peak_reserved_near(&self, measured: Bytes) -> Option<Bytes> {
-        nearest(self.peak_reserved_bytes, self.peak_reserved_range, measured)
-    }
-
-    /// The most bytes in use at the end of a phase in this estimate; of a range, the value nearest to `measured`.
-    fn live_near(&self, measured: Bytes) -> Bytes {
-        self.most(PhaseFigures::live_range, self.live_bytes)
-            .nearest(measured)
-    }
-
-    /// The most bytes reserved at the end of a phase in this estimate; of a range, the value nearest to
-    /// `measured`.
-    fn reserved_near(&self, measured: Bytes) -> Bytes {
-        self.most(PhaseFigures::reserved_range, self.reserved_bytes)
-            .nearest(measured)
-    }
-
-    /// The range of the most at the end of a phase; `none` if there are no phases.
-    fn most(&self, range: fn(&PhaseFigures) -> Range<Bytes>, none: Bytes) -> Range<Bytes> {
-        let ranges = || self.phases.iter().map(range);
-        Range {
-            least: ranges().map(|range| range.least).max().unwrap_or(none),
-            most: ranges().map(|range| range.most).max().unwrap_or(none),
-        }
+        let apart = |(estimated, measured): (Bytes, Bytes)| Bytes(estimated.0.abs_diff(measured.0));
+        ends.chain(counted)
+            .map(apart)
+            .filter(|bytes| *bytes > METADATA)
+            .sum()
     }
 
     /// Pairs the phases of this estimate with those of `measured`, as far as both go.
@@ -277,15 +75,8 @@ pub struct PhaseFigures {
     pub step: usize,
     /// Allocations in use.
     pub allocations: u64,
-    /// In an estimate, the range of the allocations over different queue lags, and with operands that burn does not
-    /// overwrite; none if they do not differ, or the range was not needed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub allocations_range: Option<Range<u64>>,
     /// Bytes in use.
     pub live_bytes: Bytes,
-    /// In an estimate, the range of the bytes in use, like that of the allocations.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub live_range: Option<Range<Bytes>>,
     /// The most bytes in use within the phase; in a measurement, the most that was sampled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_live_bytes: Option<Bytes>,
@@ -294,16 +85,10 @@ pub struct PhaseFigures {
     pub readings: Option<u64>,
     /// Bytes reserved by the pools.
     pub reserved_bytes: Bytes,
-    /// In an estimate, the range of the reserved bytes over different queue lags; none if it was not needed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reserved_range: Option<Range<Bytes>>,
     /// The most bytes reserved by the pools at once within the phase; in a measurement only if the driver
     /// counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved_bytes: Option<Bytes>,
-    /// In an estimate, the range of that figure over different queue lags; none if it was not needed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub peak_reserved_range: Option<Range<Bytes>>,
     /// Bytes in use by category. The program names the category of a buffer; where it does not, the phase
     /// decides.
     pub categories: Breakdown,
@@ -386,15 +171,11 @@ impl Figures {
                     phase: mark.phase,
                     step: mark.step,
                     allocations: mark.pools.allocations,
-                    allocations_range: None,
                     live_bytes: mark.pools.in_use,
-                    live_range: None,
                     peak_live_bytes: mark.peak,
                     readings: mark.readings,
                     reserved_bytes: mark.pools.reserved,
-                    reserved_range: None,
                     peak_reserved_bytes: mark.peak_reserved,
-                    peak_reserved_range: None,
                     categories: Breakdown {
                         optimizer: unnamed.saturating_sub(rest),
                         activations,
@@ -413,7 +194,6 @@ impl Figures {
                 .max(),
             reserved_bytes: most(|phase| phase.reserved_bytes).unwrap_or_default(),
             peak_reserved_bytes: None,
-            peak_reserved_range: None,
             device_bytes,
             phases,
         }
@@ -428,15 +208,15 @@ fn roles(simulated: &Simulated, named: &[(BufferId, Role)]) -> Breakdown {
     }))
 }
 
-/// The errors of an estimate relative to the measurement; negative where the estimate is too low.
+/// The errors of an estimate relative to the measurement; negative where the estimate is too low, zero where it is at most 1 KiB
+/// off.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Errors {
-    /// Error of the most bytes in use at the end of a phase; zero in the range of the estimates.
+    /// Error of the most bytes in use at the end of a phase.
     pub live: f64,
-    /// Error of the most bytes reserved at the end of a phase; zero in the range of the estimates.
+    /// Error of the most bytes reserved at the end of a phase.
     pub reserved: f64,
-    /// Error of the most bytes reserved at any time, if the driver counts them; zero in the range of the
-    /// estimates.
+    /// Error of the most bytes reserved at any time, if the driver counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_reserved: Option<f64>,
     /// Error of the memory in use on the whole device.
@@ -459,7 +239,7 @@ impl Errors {
         let phases = || estimated.zip_phases(measured);
         let by_phase = phases().map(|(estimated, measured)| {
             let live = measured.live_bytes;
-            relative(estimated.live_near(live), live)
+            error(estimated.live_bytes, live)
         });
         let within = phases().filter_map(|(estimated, measured)| {
             Some(relative(
@@ -468,18 +248,11 @@ impl Errors {
             ))
         });
         Self {
-            live: relative(
-                estimated.live_near(measured.live_bytes),
-                measured.live_bytes,
-            ),
-            reserved: relative(
-                estimated.reserved_near(measured.reserved_bytes),
-                measured.reserved_bytes,
-            ),
-            peak_reserved: measured.peak_reserved_bytes.and_then(|peak| {
-                let estimated = estimated.peak_reserved_near(peak)?;
-                Some(relative(estimated, peak))
-            }),
+            live: error(estimated.live_bytes, measured.live_bytes),
+            reserved: error(estimated.reserved_bytes, measured.reserved_bytes),
+            peak_reserved: measured
+                .peak_reserved_bytes
+                .and_then(|peak| Some(error(estimated.peak_reserved_bytes?, peak))),
             device: match (estimated.device_bytes, measured.device_bytes) {
                 (Some(estimated), Some(measured)) => Some(relative(estimated, measured)),
                 _ => None,
@@ -507,6 +280,14 @@ pub(crate) fn is_near(error: f64, tolerance: f64) -> bool {
     (0.0..=tolerance).contains(&error)
 }
 
+/// The error of an estimate relative to the measurement; zero where it is at most [`METADATA`] off.
+fn error(estimated: Bytes, measured: Bytes) -> f64 {
+    match Bytes(estimated.0.abs_diff(measured.0)) <= METADATA {
+        true => 0.0,
+        false => relative(estimated, measured),
+    }
+}
+
 /// The worse of two errors. An estimate below the measurement is worse than any above it.
 pub(crate) fn worse(a: f64, b: f64) -> f64 {
     let lowest = a.min(b);
@@ -529,27 +310,24 @@ pub(crate) fn relative(estimated: Bytes, measured: Bytes) -> f64 {
 mod tests {
     use super::*;
 
+    /// Figures of one phase with so many MiB in use and reserved.
     fn figures(live: u64, reserved: u64) -> Figures {
+        let [live, reserved] = [live, reserved].map(Bytes::mib);
         Figures {
-            live_bytes: Bytes(live),
+            live_bytes: live,
             peak_live_bytes: None,
-            reserved_bytes: Bytes(reserved),
-            peak_reserved_bytes: Some(Bytes(reserved)),
-            peak_reserved_range: None,
+            reserved_bytes: reserved,
+            peak_reserved_bytes: Some(reserved),
             device_bytes: None,
             phases: vec![PhaseFigures {
                 phase: Phase::Forward,
                 step: 0,
                 allocations: 1,
-                allocations_range: None,
-                live_bytes: Bytes(live),
-                live_range: None,
+                live_bytes: live,
                 peak_live_bytes: None,
                 readings: None,
-                reserved_bytes: Bytes(reserved),
-                reserved_range: None,
+                reserved_bytes: reserved,
                 peak_reserved_bytes: None,
-                peak_reserved_range: None,
                 categories: Breakdown::default(),
             }],
         }
@@ -592,19 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_within_the_range_of_the_estimates_is_no_error() {
-        let mut estimated = figures(100, 200);
-        assert!(!estimated.covers_reserved(&figures(100, 250)));
-        assert!(!estimated.covers(&figures(100, 250)));
-        estimated.widen(&figures(100, 300));
-        assert!(estimated.covers(&figures(100, 250)));
-        assert!(!estimated.covers(&figures(101, 250)), "more in use");
-        let errors = Errors::of(&estimated, &figures(100, 250));
-        assert_eq!((errors.reserved, errors.peak_reserved), (0.0, Some(0.0)));
-        let beyond = Errors::of(&estimated, &figures(100, 400));
-        assert_eq!(beyond.reserved, -0.25);
-        estimated.widen(&figures(110, 200));
-        let errors = Errors::of(&estimated, &figures(105, 250));
+    fn the_metadata_of_launches_is_no_difference() {
+        let estimated = figures(5, 50);
+        let mut measured = figures(5, 50);
+        measured.live_bytes += METADATA;
+        measured.phases[0].live_bytes += METADATA;
+        let errors = Errors::of(&estimated, &measured);
         assert_eq!((errors.live, errors.worst_phase), (0.0, 0.0));
+        assert_eq!(estimated.distance(&measured), Bytes::ZERO);
+        measured.live_bytes += Bytes(1);
+        measured.phases[0].live_bytes += Bytes(1);
+        let errors = Errors::of(&estimated, &measured);
+        assert!(errors.live < 0.0 && errors.worst_phase < 0.0);
+        assert_eq!(estimated.distance(&measured), Bytes(1025));
+        // Pages count at the end of the phase, and as the most at any time.
+        assert_eq!(estimated.distance(&figures(5, 52)), Bytes::mib(4));
     }
 }

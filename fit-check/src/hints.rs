@@ -4,6 +4,7 @@ use estimator::{Meaning, SizeError};
 use model_zoo::Setting;
 
 use crate::input_options::SizeOption;
+use crate::separator::is_script;
 use crate::user_error::{UserError, either};
 
 impl From<anyhow::Error> for UserError {
@@ -57,8 +58,11 @@ impl From<model_zoo::Error> for UserError {
     fn from(error: model_zoo::Error) -> Self {
         let text = error.to_string();
         match error {
-            model_zoo::Error::UnknownModel { nearest, .. } => {
+            model_zoo::Error::UnknownModel { name, nearest } => {
                 Self::new(text).hint(match nearest[..] {
+                    _ if is_script(&name) => {
+                        format!("`fit-check run --gpu CARD -- python {name}` follows a program")
+                    }
                     [] => "`fit-check models` lists what there is".to_string(),
                     _ => format!(
                         "did you mean {}? `fit-check models` lists all",

@@ -31,6 +31,7 @@ pub mod report;
 pub mod resolve;
 mod sandbox;
 pub mod schema;
+mod separator;
 pub mod serve;
 mod several_gpus;
 mod size_limit;

@@ -18,7 +18,6 @@ mod setup;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use estimator::record::Pools;
 use estimator::{Breakdown, Bytes, Category, DeviceDescription, Tuning};
 use model_zoo::Request;
 use schemars::JsonSchema;
@@ -28,6 +27,7 @@ use crate::counting_driver::JournalSpan;
 
 pub use child::run as run_child;
 pub use devices::{Backend, DeviceKind, DeviceName, DeviceReport, Found};
+use recording::Pools;
 pub use setup::{MemoryHold, Setup, list};
 
 /// The task of the child process.

@@ -10,10 +10,10 @@ mod trace;
 
 use std::ops::Range;
 
-use estimator::analysis::History;
-use estimator::record::Layer;
 use estimator::{Analysis, Breakdown, Bytes, LayerMemory, Simulated};
 use model_zoo::Variant;
+use recording::Layer;
+use recording::analysis::History;
 use serde_json::{Value, json};
 
 use crate::cli;

@@ -94,19 +94,10 @@ pub struct LargestBatchRecord {
     pub batch: u64,
     /// How it ended.
     pub ending: RecordedOutcome,
-    /// Whether it runs out of memory in some simulated run, which was looked for if it did.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub may_run_out: bool,
-    /// Whether it also fits where burn does not overwrite some operands, which was not looked for before 2026-11-28.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fits_without_overwriting: Option<bool>,
     /// The next batch, which is predicted not to fit.
     pub next: u64,
     /// How the next batch ended.
     pub next_ending: RecordedOutcome,
-    /// Whether the next batch fits in some simulated run, which was looked for if it trained.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub next_may_fit: bool,
 }
 
 /// How a batch ended.
@@ -154,12 +145,8 @@ impl LargestBatchRecord {
             budget_bytes: report.budget_bytes,
             batch: largest.batch,
             ending: RecordedOutcome::of(&largest.ending),
-            may_run_out: largest.may_run_out,
-            // Else it would not be the largest batch.
-            fits_without_overwriting: Some(true),
             next: next.batch,
             next_ending: RecordedOutcome::of(&next.ending),
-            next_may_fit: next.may_fit,
         }
     }
 }

@@ -430,6 +430,10 @@ pub struct VerifyReport {
     pub ending: Outcome,
     /// The figures on a simulated card like the device.
     pub estimated: Figures,
+    /// In which run these are the figures, if not in the usual one: of the runs that a step has to complete to fit, the one
+    /// that is nearest to the measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_run: Option<String>,
     /// The figures on the device.
     pub measured: Figures,
     /// How often burn's tuner was asked in the measured step for a kernel that it did not know, although the step
@@ -455,11 +459,9 @@ pub struct BatchRun {
     pub required_bytes: Bytes,
     /// Whether it is estimated to fit.
     pub fits: bool,
-    /// Whether it may fit all the same: the simulated card completes it with some queue lag, or if burn does not
-    /// overwrite some operands. Such a run is looked for if the batch trained.
+    /// Whether it may train all the same: the simulated card completes some of the runs that a batch has to complete to fit.
+    /// That is looked at if the batch trained.
     pub may_fit: bool,
-    /// Whether it may run out of memory all the same, in such a run. It is looked for if the batch did.
-    pub may_run_out: bool,
     /// How often burn's tuner was asked for a kernel that it did not know, although the step was tuned before; none
     /// if never.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -594,7 +596,6 @@ mod tests {
                     required_bytes: Bytes(1),
                     fits,
                     may_fit,
-                    may_run_out: !fits,
                     tuner_requests: None,
                     ending,
                 };

@@ -3,7 +3,6 @@
 mod command;
 
 use command::fit_check;
-use estimator::record::{Event, KernelId, Recording};
 use estimator::{Bytes, Gpu, RunReport, Runtime, Tuning};
 use fit_check::cargo::ProgramReport;
 use fit_check::comparison::Errors;
@@ -18,6 +17,7 @@ use fit_check::resolve::Card;
 use fit_check::torch_program::measured::Measured;
 use fit_check::torch_program::verify_report::{TorchVerifyReport, UsedGpu};
 use model_zoo::Request;
+use recording::{Event, KernelId, Recording};
 use serde_json::{Value, json};
 use torch_memory::allocator::AllocatorConfig;
 use torch_memory::counters::Counters;
@@ -121,6 +121,7 @@ fn answers_about_a_device_are_what_the_schema_says() {
             error: (ending == Outcome::Trained)
                 .then(|| Errors::of(&record.estimated, &record.measured)),
             estimated: record.estimated.clone(),
+            other_run: None,
             measured: record.measured.clone(),
             tuner_requests: Some(3),
             tolerance: 0.02,
@@ -133,7 +134,6 @@ fn answers_about_a_device_are_what_the_schema_says() {
             required_bytes: Bytes(1),
             fits: true,
             may_fit: true,
-            may_run_out: false,
             tuner_requests: Some(3),
             ending,
         };

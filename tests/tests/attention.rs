@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use estimator::record::Recording;
 use estimator::{Analysis, Bytes, Category, DeviceSpec, Phase, Runtime, simulate};
 use fit_check::{SimulatedObserver, training_device};
 use model_zoo::{BertConfig, Input, Request, find, train_bert_classifier};
+use recording::Recording;
 
 /// Each length is twice the one before.
 const LENGTHS: [usize; 4] = [128, 256, 512, 1024];

@@ -59,8 +59,8 @@ proptest! {
         };
         let found = largest_batch(&step, &proposer, &spec).unwrap();
         prop_assert_eq!(found.next.batch, found.batch + 1);
-        let lags = [QueueLag::None].iter().chain(QueueLag::REQUIRED);
-        let mut devices: Vec<_> = lags.map(|lag| spec.clone().with_queue_lag(*lag)).collect();
+        let lags = [QueueLag::None].into_iter().chain(QueueLag::REQUIRED);
+        let mut devices: Vec<_> = lags.map(|lag| spec.clone().with_queue_lag(lag)).collect();
         devices.push(spec.clone().with_in_place(InPlace::Never));
         devices.push(spec.clone().with_tuning(Tuning::Cold));
         let fits_all = |batch| devices.iter().all(|device| fits(&step, batch, device));

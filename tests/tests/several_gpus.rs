@@ -10,10 +10,10 @@ use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::distributed::{DistributedConfig, DistributedContext, ReduceOperation};
 use burn::tensor::{Device, FloatDType, Tensor};
-use estimator::record::Pools;
 use estimator::{Bytes, DeviceSpec, Runtime, SimulatedCard, Tuning, pools_of, simulate};
 use fit_check::SimulatedObserver;
 use model_zoo::{Job, OptimizerKind, Rank, Request, Strategy, supervised};
+use recording::Pools;
 #[cfg(all(feature = "fusion", feature = "autotune"))]
 use {
     estimator::{Gpu, StepRuns},

@@ -175,66 +175,6 @@ fn an_operand_that_is_being_allocated_is_not_overwritten() {
     }
 }
 
-/// A measured step that completed can have made some of the launches of a run in which the card refuses an allocation,
-/// and not all of them.
-#[test]
-#[cfg(not(any(feature = "fusion", feature = "autotune")))]
-fn of_a_run_that_the_card_refuses_only_the_metadata_widens_the_estimate() {
-    // Nothing is larger than a quarter of a card.
-    let memory = Bytes::mib(1200);
-    let card = unlimited().with_memory(memory, Bytes::ZERO);
-    let run = |device| increment(256 * 256, 3, 16, device);
-    let usual = run(card.clone());
-    assert!(usual.outcome().is_ok());
-    let refused = run(card.clone().with_in_place(InPlace::Never));
-    assert!(refused.outcome().is_err());
-    let estimated = Figures::estimated(&usual, None);
-    let mut measured = estimated.clone();
-    measured.phases[0].allocations += 1_000;
-    let mut widened = estimated.clone();
-    widened.widen_in_place(&usual, &measured, &card, |device| Ok::<_, ()>(run(device)));
-    assert!(!widened.covers(&measured));
-    assert!(widened.covers_reserved(&measured));
-    for (widened, usual) in widened.phases.iter().zip(&estimated.phases) {
-        // Each tensor has 256 MiB.
-        let most = widened.live_near(Bytes(u64::MAX));
-        assert!(most < usual.live_bytes + Bytes::mib(1), "{most}");
-    }
-    let mut widened = estimated.clone();
-    widened.widen_in_place(&usual, &measured, &card, |_| Err(()));
-    assert_eq!(widened, estimated);
-}
-
-/// Which operands burn overwrites decides the layout of many a result in MobileNetV2, and so how its rows are padded.
-#[test]
-// Other operands can be other kernels to tune, in run after run.
-#[cfg(not(any(feature = "fusion", feature = "autotune")))]
-fn other_choices_of_operands_are_in_the_range() {
-    let variant = model_zoo::find("mobilenet-v2").unwrap();
-    let request = Request {
-        batch: Some(2),
-        input: Input {
-            image: Some([32, 32]),
-            classes: Some(10),
-            ..Input::default()
-        },
-        ..Request::default()
-    };
-    let job = request.resolve(&variant).unwrap();
-    let run = |device| simulate_step(&variant, &job, device);
-    let usual = run(unlimited()).unwrap();
-    for seed in 5..8 {
-        let other = run(unlimited().with_in_place(InPlace::Half(seed))).unwrap();
-        let other = Figures::estimated(&other, None);
-        let mut estimated = Figures::estimated(&usual, None);
-        estimated.widen_in_place(&usual, &other, &unlimited(), run);
-        for (estimated, other) in estimated.phases.iter().zip(&other.phases) {
-            let most = estimated.live_near(other.live_bytes);
-            assert_eq!(most, other.live_bytes, "{seed} {}", other.phase);
-        }
-    }
-}
-
 #[test]
 fn a_replay_reserves_what_the_run_did() {
     for runtime in [Runtime::Cuda, Runtime::Wgpu] {
@@ -302,7 +242,7 @@ fn a_tensor_beyond_the_largest_page_is_refused_as_such() {
     let failure = simulated.recording.failure.unwrap();
     assert_eq!(
         failure.refusal,
-        estimator::record::Refusal::TooLarge {
+        recording::Refusal::TooLarge {
             largest: Bytes::mib(250)
         }
     );
@@ -357,9 +297,8 @@ fn cards_in_parallel_do_not_touch_each_other() {
 }
 
 /// Events without their streams: which stream a thread gets depends on which thread comes first.
-fn without_streams(events: &[estimator::record::Event]) -> Vec<&estimator::record::Event> {
-    let is_stream =
-        |event: &&estimator::record::Event| matches!(event, estimator::record::Event::Stream(_));
+fn without_streams(events: &[recording::Event]) -> Vec<&recording::Event> {
+    let is_stream = |event: &&recording::Event| matches!(event, recording::Event::Stream(_));
     events.iter().filter(|event| !is_stream(event)).collect()
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::nn::LinearConfig;
 use burn::tensor::{FloatDType, Tensor};
-use estimator::record::{BufferId, Event, Recording};
 use estimator::{
     Bytes, DeviceSpec, Gpu, InPlace, KernelPreference, Phase, Program, QueueLag, Run, Runtime,
     Simulated, TrainingJob, Tuning, listen, replay, search_devices,
 };
 use fit_check::{simulate_step, training_job};
 use model_zoo::{Input, Job, Precision, Request, Variant};
+use recording::{BufferId, Event, Recording};
 
 fn card(runtime: Runtime, tuning: Tuning) -> DeviceSpec {
     DeviceSpec::unlimited(runtime).with_tuning(tuning)

@@ -175,16 +175,6 @@ fn planes_that_multiply_vectors_are_known_by_their_arguments() {
     assert_eq!(chosen.unwrap().chosen, "conv_direct");
 }
 
-/// A convolution reads images whose channels are last.
-#[test]
-fn kernels_that_copy_to_another_layout_are_known_by_their_name() {
-    let device = DeviceSpec::unlimited(Runtime::Cuda).with_tuning(Tuning::Cold);
-    let simulated = convolution(device, FloatDType::F32, [16, 16], 3);
-    let kernels = simulated.recording.kernels;
-    let mut names = kernels.iter();
-    assert!(names.any(|name| name.contains(upstream::LAYOUT_COPIES)));
-}
-
 #[test]
 fn a_thread_of_a_device_is_known_by_its_name() {
     let card = SimulatedCard::new(DeviceSpec::unlimited(Runtime::Cuda)).unwrap();

@@ -1,8 +1,8 @@
 //! The hardware of a card.
 
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
 use crate::shaders::Shaders;
 
 /// The hardware of a card, real or imagined.

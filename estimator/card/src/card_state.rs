@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::Bytes;
+use recording::Bytes;
+
 use crate::device_spec::DeviceSpec;
 use crate::recorder::Recorder;
 use crate::storage::MemoryBudget;

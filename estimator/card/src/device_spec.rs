@@ -2,13 +2,11 @@
 
 use cubecl_ir::{DeviceIdentity, DeviceProperties};
 use cubecl_server::server::IoError;
+use recording::{Bytes, QueueLag, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
 use crate::card_spec::CardSpec;
 use crate::in_place::InPlace;
-use crate::queue_lag::QueueLag;
-use crate::record::Refusal;
 use crate::runtime::{self, Runtime};
 use crate::storage::Refusals;
 use crate::tuning::{KernelPreference, Tuning};

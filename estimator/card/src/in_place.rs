@@ -3,8 +3,6 @@
 use cubecl_server::memory_management::ManagedMemoryHandle;
 use serde::{Deserialize, Serialize};
 
-use crate::random;
-
 /// Whether burn overwrites an operand that nothing else uses, or gives the result a buffer of its own.
 ///
 /// burn asks CubeCL, which counts the handles of the operand (`ManagedMemoryHandle::can_mut` in
@@ -24,57 +22,21 @@ pub enum InPlace {
     WhenPossible,
     /// burn overwrites no operand that the device's thread may be allocating.
     Never,
-    /// burn overwrites half of those operands, and so sometimes the second where it would overwrite the first. The
-    /// number is the seed of the choice.
-    Half(u64),
-    /// burn overwrites all of those operands but one in a hundred. The number is the seed of the choice. In a log of CUDA's own
-    /// runtime on a machine with little else to do it was one launch in 13,000; on a busy machine it is more.
-    Most(u64),
-}
-
-/// Of so many operands [`InPlace::Most`] leaves one.
-const ONE_IN: usize = 100;
-
-impl InPlace {
-    /// What to try besides [`WhenPossible`](Self::WhenPossible). No run shows all that is possible.
-    pub const SAMPLES: [Self; 5] = [
-        Self::Never,
-        Self::Half(1),
-        Self::Half(2),
-        Self::Half(3),
-        Self::Half(4),
-    ];
 }
 
 /// The buffers that burn is not to overwrite now.
 #[derive(Debug)]
 pub(crate) struct NotOverwritten {
     in_place: InPlace,
-    random: u64,
     /// A handle of each, which the device's thread may be allocating.
     held: Vec<ManagedMemoryHandle>,
 }
 
 impl NotOverwritten {
     pub fn new(in_place: InPlace) -> Self {
-        let random = match in_place {
-            InPlace::Half(seed) | InPlace::Most(seed) => seed,
-            InPlace::WhenPossible | InPlace::Never => 0,
-        };
         Self {
             in_place,
-            random,
             held: Vec::new(),
-        }
-    }
-
-    /// Whether burn is not to overwrite the buffer that is allocated next, while the device's thread allocates it.
-    fn spares_next(&mut self) -> bool {
-        match self.in_place {
-            InPlace::WhenPossible => false,
-            InPlace::Never => true,
-            InPlace::Half(_) => random::next(&mut self.random) & 1 == 1,
-            InPlace::Most(_) => random::next(&mut self.random).is_multiple_of(ONE_IN),
         }
     }
 
@@ -86,14 +48,15 @@ impl NotOverwritten {
         waits: bool,
     ) {
         self.held.clear();
+        if self.in_place == InPlace::WhenPossible || waits {
+            return;
+        }
         for memory in memory {
-            if self.spares_next() && !waits {
-                let held = memory.clone();
-                // What only the call and this handle hold, the program has dropped: it is free after its last call.
-                let is_dropped = held.can_mut();
-                if !is_dropped {
-                    self.held.push(held);
-                }
+            let held = memory.clone();
+            // What only the call and this handle hold, the program has dropped: it is free after its last call.
+            let is_dropped = held.can_mut();
+            if !is_dropped {
+                self.held.push(held);
             }
         }
     }

@@ -9,10 +9,9 @@ use cubecl_environment::stream::StreamId;
 use cubecl_server::server::{
     Handle, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutPolicy, MemoryLayoutStrategy,
 };
+use recording::{Bytes, Layout, TensorLayout};
 
-use crate::Bytes;
 use crate::device_spec::DeviceSpec;
-use crate::record::{Layout, TensorLayout};
 
 /// CubeCL's own rule by which a runtime lays out tensors in a buffer.
 pub struct LayoutRule(Box<dyn MemoryLayoutPolicy>);

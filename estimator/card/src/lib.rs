@@ -1,4 +1,4 @@
-//! Simulated GPUs, and the recording of what happens on them.
+//! Simulated GPUs, which record what happens on them.
 //!
 //! A card is a CubeCL server with CubeCL's own memory management over a storage that owns no memory.
 //! `estimator` puts such cards under burn in its own process, and `fit-check/shim` under an unmodified
@@ -7,7 +7,6 @@
 //! Invariant: this crate is below burn. It knows CubeCL and no tensor, and so cannot tell a weight from an
 //! activation.
 
-mod bytes;
 mod card_spec;
 mod card_state;
 mod current_device;
@@ -15,14 +14,9 @@ mod device_spec;
 mod in_place;
 mod launch_time;
 mod layout;
-mod mark;
 mod memory;
 mod memory_without_pools;
-mod phase;
 mod profiler;
-mod queue_lag;
-mod random;
-pub mod record;
 mod recorder;
 mod registry;
 mod run_report;
@@ -30,7 +24,6 @@ mod runtime;
 mod runtime_names;
 mod server;
 mod shaders;
-mod step_detector;
 mod storage;
 mod throughput_probes;
 mod trial_sizes;
@@ -39,23 +32,19 @@ mod tuning;
 mod unwritten;
 pub mod upstream;
 
-pub use bytes::{Bytes, SizeError};
 pub use card_spec::CardSpec;
 pub use card_state::CardState;
 pub use current_device::{can_read_on_current, set_current_card};
 pub use device_spec::{DeviceSpec, KernelGroup, Simulation};
 pub use in_place::InPlace;
 pub use layout::LayoutRule;
-pub use memory::{CardMemory, MetadataBuffer};
-pub use phase::Phase;
-pub use queue_lag::QueueLag;
+pub use memory::{CardMemory, MetadataBuffer, cubecl_mode};
 pub use recorder::Recorder;
 pub use registry::{insert, present, remove};
 pub use run_report::{RunConfig, RunReport, RunReportError, StopReason};
 pub use runtime::{Runtime, RuntimeRules};
 pub use server::{memory, serve};
 pub use shaders::Shaders;
-pub use step_detector::StepDetector;
 pub use storage::{MemoryBudget, Refusals};
 pub use trial_sizes::TrialSizes;
 pub use tuner_log::{choices_made, listen, listens, tuner_requests};

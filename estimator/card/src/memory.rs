@@ -7,6 +7,7 @@ use cubecl_server::memory_management::{
     ManagedMemoryHandle, MemoryAllocationMode, StreamMemoryReport, WeakMemoryBinding,
 };
 use cubecl_server::server::{IoError, MetadataBindingInfo};
+use recording::AllocationMode;
 
 /// A buffer that a runtime keeps for itself, with the shapes and strides of a launch.
 #[derive(Debug)]
@@ -65,4 +66,22 @@ pub trait CardMemory: Send + Debug {
 
     /// The existing streams.
     fn streams(&self) -> Vec<StreamId>;
+}
+
+/// CubeCL's `mode`, as a recording has it.
+pub(crate) fn recorded_mode(mode: MemoryAllocationMode) -> AllocationMode {
+    match mode {
+        MemoryAllocationMode::Auto => AllocationMode::Auto,
+        MemoryAllocationMode::Persistent => AllocationMode::Persistent,
+        MemoryAllocationMode::Dedicated => AllocationMode::Dedicated,
+    }
+}
+
+/// The `mode` of a recording, as CubeCL has it.
+pub fn cubecl_mode(mode: AllocationMode) -> MemoryAllocationMode {
+    match mode {
+        AllocationMode::Auto => MemoryAllocationMode::Auto,
+        AllocationMode::Persistent => MemoryAllocationMode::Persistent,
+        AllocationMode::Dedicated => MemoryAllocationMode::Dedicated,
+    }
 }

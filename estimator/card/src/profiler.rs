@@ -6,8 +6,8 @@ use std::time::Duration;
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_server::memory_management::{ManagedMemoryHandle, MemoryHandle, WeakMemoryBinding};
 use cubecl_server::server::{ProfileError, ProfilingToken};
+use recording::Bytes;
 
-use crate::Bytes;
 use crate::tuning::{KernelPreference, Trial, Work};
 
 /// The windows of time that burn's tuner measures on a card. They can be nested.

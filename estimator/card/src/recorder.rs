@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
 use cubecl_server::memory_management::WeakMemoryBinding;
-
-use crate::Bytes;
-use crate::record::{
-    BufferId, CallBatch, Event, KernelId, Layer, LayerId, Layout, LayoutId, Metadata, MetadataId,
-    Recording,
+use recording::{
+    BufferId, Bytes, CallBatch, Event, KernelId, Layer, LayerId, Layout, LayoutId, Metadata,
+    MetadataId, Recording, Stream,
 };
 
 /// Buffers that the program may have dropped since the recorder last checked them. Checking every buffer
@@ -70,6 +68,7 @@ impl Recorder {
         if self.stream != Some(stream) {
             self.stream = Some(stream);
             let streams = &mut self.recording.streams;
+            let stream = Stream(stream.value);
             let known = streams.iter().position(|known| *known == stream);
             let place = known.unwrap_or_else(|| {
                 streams.push(stream);
@@ -167,7 +166,7 @@ impl Recorder {
         buffers[buffer.0 as usize].layout = layout;
     }
 
-    /// Notes that the step goes on without `buffer`: see [`Buffer::optional`](crate::record::Buffer).
+    /// Notes that the step goes on without `buffer`: see [`Buffer::optional`](recording::Buffer).
     pub fn make_optional(&mut self, buffer: BufferId) {
         let buffers = Arc::make_mut(&mut self.recording.buffers);
         buffers[buffer.0 as usize].optional = true;

@@ -5,10 +5,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use crate::device_spec::DeviceSpec;
-use crate::record::Recording;
 
 /// The device that a program runs on and the end of its run, passed in an environment variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,14 +109,15 @@ pub enum RunReportError {
 mod tests {
     use std::sync::Arc;
 
+    use recording::{Bytes, Event, KernelId, Metadata, MetadataId, Stream};
+
     use super::*;
-    use crate::record::{Event, Metadata, MetadataId};
-    use crate::{Bytes, Runtime};
+    use crate::Runtime;
 
     #[test]
     fn what_is_written_is_read_again() {
         let mut recording = Recording::default();
-        let stream = cubecl_environment::stream::StreamId { value: 7 };
+        let stream = Stream(7);
         recording.kernels.push("matmul".into());
         let input = recording.add_buffer(Bytes::mib(3), false);
         let output = recording.add_buffer(Bytes(512), true);
@@ -128,8 +129,7 @@ mod tests {
             Event::Write,
         ]);
         recording.metadata = Arc::new(vec![Metadata { hash: 1, words: 12 }]);
-        let kernel = crate::record::KernelId(0);
-        recording.add_launch(kernel, Some(MetadataId(0)), &[input], &[output]);
+        recording.add_launch(KernelId(0), Some(MetadataId(0)), &[input], &[output]);
         recording.add_read(vec![4, 8]);
         recording.events.push(Event::Free(input));
         let run_report = RunReport {

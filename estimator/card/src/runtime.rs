@@ -15,12 +15,12 @@ use cubecl_ir::{DeviceIdentity, DeviceProperties, MemoryDeviceProperties, Target
 use cubecl_server::logging::ServerLogger;
 use cubecl_server::server::{DeviceCaptures, MemoryLayoutPolicy};
 use cubecl_zspace::{Shape, Strides};
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
 
 use self::cuda::Cuda;
 pub(crate) use self::cuda::shared_memory;
 use self::wgpu::Wgpu;
-use crate::Bytes;
 use crate::card_spec::CardSpec;
 use crate::memory::CardMemory;
 use crate::storage::MemoryBudget;

@@ -25,18 +25,16 @@ use cubecl_server::server::{
     ProfileError, ProfilingToken, ReduceOperation, Server, ServerCommunication, ServerError,
     ServerUtilities,
 };
+use recording::{BufferId, Bytes, CALLS_PER_BATCH, ChangingLag, Event, Failure, Refusal};
 
-use crate::Bytes;
 use crate::card_state::CardState;
 use crate::device_spec::{DeviceSpec, KernelGroup, Simulation};
 use crate::in_place::NotOverwritten;
 use crate::launch_time;
 use crate::layout::{LayoutRule, Notes, Noting};
-use crate::memory::CardMemory;
+use crate::memory::{CardMemory, recorded_mode};
 use crate::memory_without_pools::MemoryWithoutPools;
 use crate::profiler::Profiler;
-use crate::queue_lag::{CALLS_PER_BATCH, ChangingLag};
-use crate::record::{BufferId, Event, Failure, Refusal};
 use crate::recorder::{Recorder, Suspects};
 use crate::registry;
 use crate::runtime_names;
@@ -417,7 +415,7 @@ impl CardServer {
             }
             _ => self.probing.remove(&stream),
         };
-        let event = Event::Mode(mode.into());
+        let event = Event::Mode(recorded_mode(mode));
         self.shared.recorder().event(stream, event);
     }
 

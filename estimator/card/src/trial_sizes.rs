@@ -1,8 +1,7 @@
 //! The sizes of the buffers with which burn's tuner tried kernels.
 
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::Bytes;
 
 /// The sizes of the buffers with which burn's tuner tried kernels. It chooses among those whose buffers the card allows, so on
 /// each card that allows and refuses the same sizes it chooses the same.

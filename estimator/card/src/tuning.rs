@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use cubecl_server::id::KernelId;
 use cubecl_server::kernel::CubeKernel;
+use recording::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::launch_time::{self, Products};
-use crate::{Bytes, upstream};
+use crate::upstream;
 
 /// Whether burn's tuner knows the fastest kernels of a step before the step runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,7 +114,7 @@ impl Choice {
 }
 
 /// How kernels multiply matrices. To write out the arguments with which a kernel is compiled, for each launch that the tuner
-/// times, took a tenth of `max-batch unet` on 2026-11-29, so that is done once for each kernel.
+/// times, took a tenth of `max-batch unet`, so that is done once for each kernel.
 #[derive(Debug, Default)]
 pub(crate) struct KernelProducts {
     /// Whether planes of a kernel multiply a matrix with a vector.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{BufferId, Failure};
+use recording::{BufferId, Failure};
 
 /// The unwritten buffers of a run.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Unwritten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Refusal;
+    use recording::Refusal;
 
     const WORKSPACE: BufferId = BufferId(0);
     const INPUT: BufferId = BufferId(1);

@@ -74,10 +74,6 @@ pub const PLANES: &str = "PlanePartitioner";
 /// units: `TileMatmulKind` of `cubek-matmul` 0.3.1, `src/multi_level/components/tile/mod.rs`.
 pub const PLANE_VECTORS: &str = "PlaneVec";
 
-/// Part of the type names of kernels that copy a tensor to another layout: `cubecl-std` 0.11.3,
-/// `src/tensor/contiguous`.
-pub const LAYOUT_COPIES: &str = "contiguous::base::copy_kernel";
-
 /// The text before the missing feature in a panic about an unavailable kernel: `MatmulAvailabilityError` and
 /// similar errors of `cubek-matmul` and `cubek-attention` 0.3.1.
 const FEATURE_UNAVAILABLE: &str = "because a required feature is unavailable: ";

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use recording::{Buffer, BufferId, Event, Recording};
 use serde::{Deserialize, Serialize};
-
-use crate::record::{Buffer, BufferId, Event, Recording};
 
 /// How far the calls of two batches agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +93,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Bytes;
+    use recording::Bytes;
 
     /// Two buffers, and these events.
     fn recording(events: [Event; 4]) -> Recording {

@@ -6,6 +6,7 @@
 
 use std::sync::{Mutex, OnceLock};
 
+use recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use super::proposer::{Learned, Proposer};
@@ -17,7 +18,6 @@ use crate::card::DeviceSpec;
 use crate::device_groups::{group_by_kernels, group_identical};
 use crate::job::Program;
 use crate::parallel::parallel_map;
-use crate::record::Recording;
 use crate::run_kind::Required;
 
 /// How a largest batch was found.

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use recording::{BufferId, Bytes, Failure, QueueLag, Recording};
+
 use super::gallop::gallop;
 use super::scaling::Scaling;
-use crate::card::{DeviceSpec, QueueLag};
+use crate::OutOfMemory;
+use crate::card::DeviceSpec;
 use crate::job::Program;
 use crate::parallel::{parallel_find_map, parallel_map};
 use crate::queue_lag::{Lagged, out_of_memory, resized};
-use crate::record::{BufferId, Failure, Recording};
 use crate::replay::{record_replay, replay, replay_growing};
 use crate::run_kind::RunKind;
-use crate::{Bytes, OutOfMemory};
 
 /// Predicts the calls and sizes of a step at any batch, on cards with the same kernels.
 #[derive(Debug)]
@@ -180,7 +181,7 @@ impl<'a, P: Program> Predictor<'a, P> {
     }
 
     /// The calls of the step with `batch` samples and `queue_lag`, and the size of each buffer, by
-    /// [`BufferId`](crate::record::BufferId).
+    /// [`BufferId`](recording::BufferId).
     pub fn step(&self, batch: u64, queue_lag: QueueLag) -> (&Recording, Vec<Bytes>) {
         let one = (batch == 1).then(|| self.one()).flatten();
         let [of_scaling, of_one] = &self.lagged;

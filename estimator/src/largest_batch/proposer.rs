@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use recording::analysis::Timeline;
+use recording::{Bytes, QueueLag, Recording};
+
 use super::Remembering;
 use super::gallop::MAX_BATCH;
 use super::predictor::{Prediction, Predictor};
 use super::scaling::Scaling;
-use crate::analysis::Timeline;
-use crate::card::{DeviceSpec, QueueLag};
+use crate::Error;
+use crate::card::DeviceSpec;
 use crate::job::Program;
-use crate::record::Recording;
 use crate::run_kind::Required;
-use crate::{Bytes, Error};
 
 /// Proposes the batch at which the search for the largest one begins, on devices with the same kernels. The search
 /// runs the step with that batch and with the next, so a proposal costs time where it is wrong, and changes no answer.
@@ -121,7 +122,7 @@ impl<'a, P: Program> Proposer<'a, P> {
         };
         let fits = run.failure.is_none();
         let is_last = || {
-            let next = Error::if_kernels(program.attempt(guess + 1, spec, QueueLag::REQUIRED))?;
+            let next = Error::if_kernels(program.attempt(guess + 1, spec, &QueueLag::REQUIRED))?;
             Ok::<_, Error>(next.is_none_or(|(_, refused)| refused.is_some()))
         };
         if fits

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use crate::card::{DeviceSpec, QueueLag};
+use recording::{QueueLag, Recording};
+
+use crate::card::DeviceSpec;
 use crate::job::Program;
 use crate::queue_lag::refused_with_lag;
-use crate::record::Recording;
 use crate::simulated::Simulated;
 use crate::{Error, OutOfMemory, Tuning};
 

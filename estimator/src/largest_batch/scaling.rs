@@ -1,15 +1,15 @@
 //! How the buffers of a step grow with the batch.
 
 use indexmap::IndexSet;
+use recording::{Buffer, Bytes, Event, Layout, Recording, TensorLayout};
 use serde::{Deserialize, Serialize};
 use simulated_card::LayoutRule;
 
 use super::agreement::{Agreement, own_buffers};
 use super::gallop::{MAX_BATCH, between};
+use crate::Error;
 use crate::card::{DeviceSpec, any_service};
 use crate::job::Program;
-use crate::record::{Buffer, Event, Layout, Recording, TensorLayout};
-use crate::{Bytes, Error};
 
 /// The sizes of a step's buffers as a function of the batch, where the steps of two batches
 /// make the same calls.
@@ -23,7 +23,7 @@ pub struct Scaling {
     /// The device of both recordings, by whose rule buffers are laid out.
     device: DeviceSpec,
     growths: Vec<Growth>,
-    /// By [`BufferId`](crate::record::BufferId): an index into `growths`.
+    /// By [`BufferId`](recording::BufferId): an index into `growths`.
     growth_of: Vec<usize>,
 }
 
@@ -199,7 +199,7 @@ impl Scaling {
                 .all(|((predicted, _), (_, buffer))| sizes[predicted.0 as usize] == buffer.bytes)
     }
 
-    /// The size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
+    /// The size of each buffer with `batch` samples, by [`BufferId`](recording::BufferId).
     fn sizes(&self, batch: u64) -> Vec<Bytes> {
         let further = i128::from(batch) - i128::from(self.batch);
         let rule = LayoutRule::new(&self.device);
@@ -216,7 +216,7 @@ impl Scaling {
         self.batch
     }
 
-    /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`](crate::record::BufferId).
+    /// The calls of the step, and the size of each buffer with `batch` samples, by [`BufferId`](recording::BufferId).
     pub(super) fn step(&self, batch: u64) -> (&Recording, Vec<Bytes>) {
         (&self.recording, self.sizes(batch))
     }

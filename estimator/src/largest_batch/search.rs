@@ -1,10 +1,11 @@
 //! The search for the largest batch that fits on one device.
 
+use recording::{BufferId, Refusal};
+
 use super::gallop::{MAX_BATCH, Tried, gallop};
 use super::{LargestFit, Proposer, Remembering};
 use crate::card::DeviceSpec;
 use crate::job::Program;
-use crate::record::{BufferId, Refusal};
 use crate::replay::replay_growing;
 use crate::required::most_needed;
 use crate::run_kind::Required;

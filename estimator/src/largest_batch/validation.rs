@@ -1,10 +1,11 @@
 //! How far a run confirmed the calls that few samples predict: on devices with the same kernels and no more memory replays then
 //! tell what a run would.
 
+use recording::Recording;
+
 use super::predictor::Predictor;
 use super::scaling::Scaling;
 use crate::job::Program;
-use crate::record::Recording;
 
 /// How far runs have confirmed a predictor.
 #[derive(Clone, Copy, Debug, Default)]

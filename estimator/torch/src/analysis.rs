@@ -1,101 +1,21 @@
 //! What the memory of a trace is for, phase by phase and module by module.
 
 use std::collections::HashMap;
-use std::ops::{Index, IndexMut, Range};
+use std::ops::Range;
+
+use recording::analysis::{Span, UsagePoint};
+use recording::{Breakdown, Bytes, Category, LayerMemory, Phase, PhaseMemory, PhaseOfStep};
 
 use crate::replay::Replay;
-use crate::trace::{BlockId, BlockKind, Event, ModuleId, Phase, PhaseOfStep, Role, Trace};
+use crate::trace::{BlockId, BlockKind, Event, ModuleId, Role, Trace};
 
-/// What a block is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Category {
-    /// Weights, trained and frozen.
-    Parameters,
-    /// Gradients of parameters.
-    Gradients,
-    /// The optimizer's state.
-    Optimizer,
-    /// What the forward pass leaves for the backward pass.
-    Activations,
-    /// What exists only within a phase.
-    Temporaries,
-    /// What libraries keep for their kernels.
-    Workspaces,
-    /// The batch.
-    Inputs,
-    /// Buffers of modules, and what the program made before the first batch.
-    Buffers,
-}
-
-impl Category {
-    /// All of them, in the order in which an answer has them.
-    pub const ALL: [Self; 8] = [
-        Self::Parameters,
-        Self::Gradients,
-        Self::Optimizer,
-        Self::Activations,
-        Self::Temporaries,
-        Self::Workspaces,
-        Self::Inputs,
-        Self::Buffers,
-    ];
-}
-
-/// Bytes by category.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Breakdown([u64; Category::ALL.len()]);
-
-impl Breakdown {
-    /// The sum of all categories.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-impl Index<Category> for Breakdown {
-    type Output = u64;
-
-    fn index(&self, category: Category) -> &u64 {
-        &self.0[category as usize]
-    }
-}
-
-impl IndexMut<Category> for Breakdown {
-    fn index_mut(&mut self, category: Category) -> &mut u64 {
-        &mut self.0[category as usize]
-    }
-}
-
-/// The memory of one phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhaseMemory {
-    /// The phase.
-    pub phase: PhaseOfStep,
-    /// Its events.
-    pub start: usize,
-    /// The position after its last event.
-    pub end: usize,
-    /// Bytes that are given away at its end.
-    pub end_bytes: u64,
-    /// The most bytes that are given away within it.
-    pub max_bytes: u64,
-}
-
-/// The memory of one module, without that of the modules in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModuleMemory {
-    /// Its path.
-    pub path: String,
-    /// Its class.
-    pub class: String,
-    /// Its parameters and buffers.
-    pub parameter_bytes: u64,
-    /// What it leaves for the backward pass, at the end of a forward pass.
-    pub activation_bytes: u64,
-    /// The gradients of its parameters, at the end of a backward pass.
-    pub gradient_bytes: u64,
-    /// The optimizer's state for its parameters.
-    pub optimizer_bytes: u64,
+/// A phase of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseOfTrace {
+    /// The phase, and its events.
+    pub span: Span<PhaseOfStep>,
+    /// Its memory.
+    pub memory: PhaseMemory,
 }
 
 /// What the memory of a trace is for.
@@ -107,7 +27,7 @@ pub struct Analysis<'a> {
     categories: Vec<Category>,
     /// The range of events in which each block is there, by [`BlockId`].
     lives: Vec<Range<usize>>,
-    phases: Vec<PhaseMemory>,
+    phases: Vec<PhaseOfTrace>,
 }
 
 impl<'a> Analysis<'a> {
@@ -136,7 +56,7 @@ impl<'a> Analysis<'a> {
         let mut breakdown = Breakdown::default();
         for (block, life) in self.lives.iter().enumerate() {
             if life.contains(&position) {
-                breakdown[self.categories[block]] += self.replay.sizes[block];
+                breakdown[self.categories[block]] += Bytes(self.replay.sizes[block]);
             }
         }
         breakdown
@@ -148,26 +68,26 @@ impl<'a> Analysis<'a> {
     }
 
     /// The phases in order.
-    pub fn phases(&self) -> &[PhaseMemory] {
+    pub fn phases(&self) -> &[PhaseOfTrace] {
         &self.phases
     }
 
     /// The phases of the last whole step: up to the last update, from the update before.
-    pub fn last_step(&self) -> &[PhaseMemory] {
-        let updates = |phase: &PhaseMemory| phase.phase.phase == Phase::Optimizer;
+    pub fn last_step(&self) -> &[PhaseOfTrace] {
+        let updates = |phase: &PhaseOfTrace| phase.memory.phase == Phase::Optimizer;
         let Some(end) = self.phases.iter().rposition(updates) else {
             return &self.phases;
         };
         let before = &self.phases[..end];
         let start = before
             .iter()
-            .rposition(|phase| updates(phase) || phase.phase.phase == Phase::Init);
+            .rposition(|phase| updates(phase) || phase.memory.phase == Phase::Init);
         &self.phases[start.map_or(0, |start| start + 1)..=end]
     }
 
     /// The modules that hold memory, in the order in which they first allocate.
-    pub fn modules(&self) -> Vec<ModuleMemory> {
-        let mut found: Vec<ModuleMemory> = Vec::new();
+    pub fn modules(&self) -> Vec<LayerMemory> {
+        let mut found: Vec<LayerMemory> = Vec::new();
         let mut index: HashMap<&str, usize> = HashMap::new();
         let classes: HashMap<&str, &str> = self
             .trace
@@ -181,8 +101,8 @@ impl<'a> Analysis<'a> {
                 .last_step()
                 .iter()
                 .rev()
-                .find(|memory| memory.phase.phase == phase);
-            last.map_or(end, |memory| memory.end - 1)
+                .find(|of_trace| of_trace.memory.phase == phase);
+            last.map_or(end, |of_trace| of_trace.span.events.end - 1)
         };
         let (forward, backward, optimizer) = (
             ends(Phase::Forward),
@@ -206,14 +126,14 @@ impl<'a> Analysis<'a> {
                 continue;
             }
             let at = *index.entry(path).or_insert_with(|| {
-                found.push(ModuleMemory {
+                found.push(LayerMemory {
                     path: path.into(),
-                    class: classes.get(path).copied().unwrap_or_default().into(),
-                    ..ModuleMemory::default()
+                    kind: classes.get(path).copied().unwrap_or_default().into(),
+                    ..LayerMemory::default()
                 });
                 found.len() - 1
             });
-            let bytes = self.replay.sizes[block];
+            let bytes = Bytes(self.replay.sizes[block]);
             let module = &mut found[at];
             *match category {
                 Category::Activations => &mut module.activation_bytes,
@@ -226,8 +146,8 @@ impl<'a> Analysis<'a> {
     }
 
     /// Consecutive allocations of one module within a phase, in order.
-    pub fn module_spans(&self) -> Vec<(ModuleId, Range<usize>)> {
-        let mut spans: Vec<(ModuleId, Range<usize>)> = Vec::new();
+    pub fn module_spans(&self) -> Vec<Span<ModuleId>> {
+        let mut spans: Vec<Span<ModuleId>> = Vec::new();
         // Whether the last span can continue.
         let mut open = false;
         for (position, event) in self.trace.events.iter().enumerate() {
@@ -240,10 +160,13 @@ impl<'a> Analysis<'a> {
                 _ => continue,
             };
             match (block.module, spans.last_mut()) {
-                (Some(module), Some((last, events))) if open && *last == module => {
-                    events.end = position + 1
+                (Some(module), Some(last)) if open && last.what == module => {
+                    last.events.end = position + 1
                 }
-                (Some(module), _) => spans.push((module, position..position + 1)),
+                (Some(module), _) => spans.push(Span {
+                    what: module,
+                    events: position..position + 1,
+                }),
                 (None, _) => {}
             }
             open = block.module.is_some();
@@ -252,20 +175,23 @@ impl<'a> Analysis<'a> {
     }
 
     /// What is given away after each event that changes it.
-    pub fn history(&self) -> Vec<(usize, Breakdown)> {
+    pub fn history(&self) -> Vec<UsagePoint> {
         let mut now = Breakdown::default();
         let mut points = Vec::new();
         for (position, event) in self.trace.events.iter().enumerate() {
             let (Event::Allocate(block) | Event::Free(block)) = event else {
                 continue;
             };
-            let bytes = self.replay.sizes[block.0 as usize];
+            let bytes = Bytes(self.replay.sizes[block.0 as usize]);
             let category = self.category(*block);
             match event {
                 Event::Allocate(_) => now[category] += bytes,
                 _ => now[category] -= bytes,
             }
-            points.push((position, now));
+            points.push(UsagePoint {
+                position,
+                in_use: now,
+            });
         }
         points
     }
@@ -283,26 +209,33 @@ fn lives(trace: &Trace) -> Vec<Range<usize>> {
     lives
 }
 
-fn phases(trace: &Trace, replay: &Replay) -> Vec<PhaseMemory> {
-    let mut phases: Vec<PhaseMemory> = Vec::new();
-    let mut bytes = 0;
+fn phases(trace: &Trace, replay: &Replay) -> Vec<PhaseOfTrace> {
+    let mut phases: Vec<PhaseOfTrace> = Vec::new();
+    let mut bytes = Bytes::ZERO;
     for (position, event) in trace.events.iter().enumerate() {
         match event {
-            Event::Allocate(block) => bytes += replay.sizes[block.0 as usize],
-            Event::Free(block) => bytes -= replay.sizes[block.0 as usize],
-            Event::Phase(phase) => phases.push(PhaseMemory {
-                phase: trace.phases[*phase as usize],
-                start: position,
-                end: position,
-                end_bytes: bytes,
-                max_bytes: bytes,
-            }),
+            Event::Allocate(block) => bytes += Bytes(replay.sizes[block.0 as usize]),
+            Event::Free(block) => bytes -= Bytes(replay.sizes[block.0 as usize]),
+            Event::Phase(phase) => {
+                let what = trace.phases[*phase as usize];
+                phases.push(PhaseOfTrace {
+                    span: Span {
+                        what,
+                        events: position..position,
+                    },
+                    memory: PhaseMemory {
+                        phase: what.phase,
+                        live_bytes: bytes,
+                        peak_live_bytes: bytes,
+                    },
+                });
+            }
             _ => {}
         }
-        if let Some(phase) = phases.last_mut() {
-            phase.end = position + 1;
-            phase.end_bytes = bytes;
-            phase.max_bytes = phase.max_bytes.max(bytes);
+        if let Some(PhaseOfTrace { span, memory }) = phases.last_mut() {
+            span.events.end = position + 1;
+            memory.live_bytes = bytes;
+            memory.peak_live_bytes = memory.peak_live_bytes.max(bytes);
         }
     }
     phases
@@ -315,25 +248,25 @@ fn category(
     trace: &Trace,
     block: BlockId,
     life: &Range<usize>,
-    phases: &[PhaseMemory],
+    phases: &[PhaseOfTrace],
 ) -> Category {
     let described = trace.block(block);
     match (described.kind, described.role) {
         (BlockKind::Workspace | BlockKind::Optional, _) => return Category::Workspaces,
         (BlockKind::KernelTemporary, _) => return Category::Temporaries,
-        (_, Some(role)) => return role.into(),
+        (_, Some(role)) => return of_role(role),
         (BlockKind::Tensor, None) => {}
     }
     let born = phases
-        .partition_point(|phase| phase.start <= life.start)
+        .partition_point(|phase| phase.span.events.start <= life.start)
         .checked_sub(1);
     let Some(phase) = born.map(|born| &phases[born]) else {
         return Category::Buffers;
     };
-    if life.end < phase.end {
+    if life.end < phase.span.events.end {
         return Category::Temporaries;
     }
-    match phase.phase.phase {
+    match phase.memory.phase {
         Phase::Init => Category::Buffers,
         Phase::Data => Category::Inputs,
         Phase::Forward => Category::Activations,
@@ -342,15 +275,14 @@ fn category(
     }
 }
 
-impl From<Role> for Category {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::Parameter => Self::Parameters,
-            Role::Buffer => Self::Buffers,
-            Role::Gradient => Self::Gradients,
-            Role::Optimizer => Self::Optimizer,
-            Role::Input => Self::Inputs,
-        }
+/// The category of what has this role.
+fn of_role(role: Role) -> Category {
+    match role {
+        Role::Parameter => Category::Parameters,
+        Role::Buffer => Category::Buffers,
+        Role::Gradient => Category::Gradients,
+        Role::Optimizer => Category::Optimizer,
+        Role::Input => Category::Inputs,
     }
 }
 
@@ -369,9 +301,9 @@ mod tests {
         let replay = Replay::of(&trace, &AllocatorConfig::default(), u64::MAX);
         let analysis = Analysis::new(&trace, &replay);
         let at_peak = analysis.at_peak();
-        assert_eq!(at_peak.total(), replay.max_allocated_bytes);
+        assert_eq!(at_peak.total(), Bytes(replay.max_allocated_bytes));
         // A weight of 1000 floats, its gradient, and its momentum: 4000 bytes are 4096 here.
-        let of = |category| at_peak[category];
+        let of = |category| at_peak[category].0;
         assert_eq!(of(Category::Parameters), 4096);
         assert_eq!(of(Category::Gradients), 4096);
         assert_eq!(of(Category::Optimizer), 4096);
@@ -379,8 +311,8 @@ mod tests {
         assert_eq!(of(Category::Workspaces), 8_519_680);
         let all = analysis.history();
         assert_eq!(
-            all.iter().map(|(_, now)| now.total()).max(),
-            Some(replay.max_allocated_bytes)
+            all.iter().map(|point| point.in_use.total()).max(),
+            Some(Bytes(replay.max_allocated_bytes))
         );
     }
 
@@ -392,7 +324,7 @@ mod tests {
         let step: Vec<_> = analysis
             .last_step()
             .iter()
-            .map(|memory| (memory.phase.phase, memory.phase.step))
+            .map(|of_trace| (of_trace.span.what.phase, of_trace.span.what.step))
             .collect();
         assert_eq!(
             step,
@@ -406,7 +338,7 @@ mod tests {
         let modules = analysis.modules();
         assert_eq!(modules.len(), 1);
         let fc = &modules[0];
-        assert_eq!((fc.path.as_str(), fc.class.as_str()), ("fc", "Linear"));
+        assert_eq!((fc.path.as_str(), fc.kind.as_str()), ("fc", "Linear"));
         assert_eq!(
             (
                 fc.parameter_bytes,
@@ -414,7 +346,7 @@ mod tests {
                 fc.optimizer_bytes,
                 fc.activation_bytes
             ),
-            (4096, 4096, 4096, 1024)
+            (Bytes(4096), Bytes(4096), Bytes(4096), Bytes(1024))
         );
     }
 }

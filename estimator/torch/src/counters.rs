@@ -1,10 +1,11 @@
 //! PyTorch's counters at the end of each phase: as a program on a real GPU sends them, and as a replay has them.
 
+use recording::{Phase, PhaseOfStep};
 use serde::Deserialize;
 
 use crate::allocator::{Allocator, AllocatorConfig, CachingAllocator};
 use crate::replay::Replay;
-use crate::trace::{Event, Phase, PhaseOfStep, Trace};
+use crate::trace::{Event, Trace};
 
 /// PyTorch's counters at the end of a phase, as `torch.cuda.memory_stats()` has them.
 ///
@@ -15,7 +16,7 @@ pub struct Counters {
     /// The phase.
     pub phase: Phase,
     /// Optimizer steps completed before it.
-    pub step: u32,
+    pub step: usize,
     /// Bytes that are given away at its end.
     pub allocated_bytes: u64,
     /// The most bytes that are given away within it.

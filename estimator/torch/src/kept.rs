@@ -38,7 +38,7 @@ pub struct Kept {
     /// What it does at any batch.
     pub scaling: Scaling,
     /// Optimizer steps in it.
-    pub steps: u32,
+    pub steps: usize,
     /// What was not followed exactly, without bytes, which depend on the batch.
     pub approximations: Vec<Approximation>,
     /// More about the program: the class of its optimizer, for instance.

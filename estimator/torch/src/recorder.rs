@@ -50,7 +50,7 @@ pub struct Settings {
     /// How many of them the program finds.
     pub devices: u32,
     /// After how many optimizer steps it ends; none: as soon as two steps make the same calls.
-    pub steps: Option<u32>,
+    pub steps: Option<usize>,
     /// The configuration of the allocator, as PyTorch's variable has it.
     pub allocator_conf: String,
     /// Whether the program runs on a real GPU, where PyTorch's own counters are read and nothing is recorded.

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
+use recording::{Bytes, Phase, PhaseOfStep};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::counters::Counters;
 use crate::trace::{
-    Approximation, Block, BlockId, BlockKind, Event, Module, ModuleId, NameId, Phase, PhaseOfStep,
-    Role, Trace,
+    Approximation, Block, BlockId, BlockKind, Event, Module, ModuleId, NameId, Role, Trace,
 };
 
 /// The version of the format.
@@ -100,7 +100,7 @@ pub struct Recording {
     /// How it ended; none if the stream breaks off.
     pub ended: Option<Ended>,
     /// Optimizer steps that it completed.
-    pub steps: u32,
+    pub steps: usize,
 }
 
 /// Why a stream cannot be read.
@@ -351,7 +351,7 @@ impl Reader {
                 self.role(self.before_last(blocks)?, role, parameter)?;
             }
             "p" => {
-                let (phase, step): (Phase, u32) = parse(fields)?;
+                let (phase, step): (Phase, usize) = parse(fields)?;
                 self.events.push(Event::Phase(self.phases.len() as u32));
                 self.phases.push(PhaseOfStep { phase, step });
                 self.recording.steps = self.recording.steps.max(step);
@@ -383,12 +383,12 @@ impl Reader {
     }
 
     fn approximation(&mut self, fields: &[Value]) -> Result<(), String> {
-        let (kind, text, bytes, count): (String, String, u64, u64) = parse(fields)?;
+        let (kind, text, bytes, count): (String, String, Bytes, u64) = parse(fields)?;
         let key = (kind.clone(), text.clone());
         let sum = self.approximations.entry(key).or_insert(Approximation {
             kind,
             text,
-            bytes: 0,
+            bytes: Bytes::ZERO,
             count: 0,
         });
         sum.bytes = sum.bytes.max(bytes);
@@ -400,7 +400,7 @@ impl Reader {
         #[derive(Deserialize)]
         struct Bye {
             #[serde(default)]
-            steps: u32,
+            steps: usize,
             #[serde(flatten)]
             ended: Ended,
         }
@@ -486,7 +486,7 @@ mod tests {
                 recording.approximations[0].bytes,
                 recording.approximations[0].count
             ),
-            (200, 2)
+            (Bytes(200), 2)
         );
         let Some(Ended::Error { error }) = recording.ended else {
             panic!("{:?}", recording.ended);

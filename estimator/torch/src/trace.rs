@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use recording::{Bytes, PhaseOfStep};
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::Stream;
@@ -101,52 +102,16 @@ pub struct Module {
     pub class: String,
 }
 
-/// A phase of a training step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Before the first batch.
-    Init,
-    /// The batch goes to the device.
-    Data,
-    /// From the batch to the loss.
-    Forward,
-    /// From the loss to the gradients.
-    Backward,
-    /// The optimizer updates the parameters.
-    Optimizer,
-}
-
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Init => "init",
-            Self::Data => "data",
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Optimizer => "optimizer",
-        })
-    }
-}
-
-/// The begin of a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhaseOfStep {
-    /// The phase.
-    pub phase: Phase,
-    /// Optimizer steps completed before it.
-    pub step: u32,
-}
-
 /// Something in the program that was not followed exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Approximation {
     /// Its kind: "data-dependent size", for instance.
     pub kind: String,
     /// The operator, and the line of the program.
     pub text: String,
     /// The bytes of the blocks whose size it decides.
-    pub bytes: u64,
+    pub bytes: Bytes,
     /// How often it happened.
     pub count: u64,
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use cubecl_server::config::cache::CacheConfig;
 use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl_server::runtime::Runtime;
-use simulated_card::{CardState, RunConfig, RunReport, StepDetector, StopReason};
+use recording::StepDetector;
+use simulated_card::{CardState, RunConfig, RunReport, StopReason};
 
 use crate::HipRuntime;
 use crate::shim::{AmdDevice, Cards, install};

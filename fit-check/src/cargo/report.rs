@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use estimator::analysis::{Lifetime, Lifetimes, Timeline};
-use estimator::record::{Event, Recording, Refusal};
 use estimator::{
     Bytes, DeviceSpec, RunReport, Runtime, Simulated, StopReason, kernel_name, replay,
 };
+use recording::analysis::{Lifetime, Lifetimes, Timeline};
+use recording::{Event, Recording, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -222,7 +222,7 @@ fn held(recording: &Recording, lifetimes: &Lifetimes, position: usize) -> Vec<He
 
 #[cfg(test)]
 mod tests {
-    use estimator::record::KernelId;
+    use recording::KernelId;
 
     use super::*;
 

@@ -160,10 +160,10 @@ fn of_driver(raw: &cli::Run, cards: &[Card], ran: Ran) -> anyhow::Result<u8> {
 }
 
 /// The number of optimizer steps after which the recorder ends the program, if one was typed.
-fn steps(raw: &cli::Run) -> Result<Option<u32>, UserError> {
+fn steps(raw: &cli::Run) -> Result<Option<usize>, UserError> {
     match raw.steps.as_deref() {
         Some("0") => Ok(Some(0)),
-        steps => Ok(values::optional_count("--steps", steps)?.map(|steps| steps as u32)),
+        steps => values::optional_count("--steps", steps),
     }
 }
 

@@ -35,7 +35,7 @@ use crate::torch_program::batches::{
 use crate::torch_program::fitting::{TorchFitsReport, driven_cards, fitting_cards};
 use crate::torch_program::placeholder::BATCH;
 use crate::torch_program::plot::{layer_names, plot};
-use crate::torch_program::report::{ProcessReport, Torch, approximations};
+use crate::torch_program::report::{ProcessReport, Torch};
 use crate::torch_program::source::{Source, Step};
 use crate::torch_program::training_step::TrainingStep;
 use crate::user_error::UserError;
@@ -134,7 +134,7 @@ pub(super) fn estimate(raw: &cli::Estimate) -> anyhow::Result<u8> {
         torch,
         steps: recording.steps,
         processes: vec![process],
-        approximations: approximations(recording),
+        approximations: recording.approximations.clone(),
         information: recording.information.clone(),
     };
     match raw.layers {

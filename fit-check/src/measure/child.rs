@@ -4,12 +4,12 @@ use std::panic::AssertUnwindSafe;
 
 use burn::tensor::Device;
 use cubecl_server::dry_run::DryRun;
-use estimator::record::Pools;
 use estimator::{
     Bytes, DeviceDescription, MAX_TUNING_RUNS, Tuning, choices_made, configure_burn,
     listen_on_devices, pools_of,
 };
 use model_zoo::{Job, Model};
+use recording::Pools;
 
 use super::ballast::{self, Ballast};
 use super::devices::{self, DeviceName, DeviceReport};

@@ -7,12 +7,12 @@ use burn::optim::GradientsParams;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor};
 use estimator::pools_of;
-use estimator::record::Pools;
 use estimator::{
     Breakdown, BufferHandle, Bytes, Category, TensorBuffer, TensorKind, check_written, handle_of,
     tuner_requests, visit_gradients, visit_tensors,
 };
 use model_zoo::{Observer, Phase};
+use recording::Pools;
 
 use super::sampler::Sampler;
 use super::{Mark, by_category, process};

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use estimator::{Bytes, Category};
 use serde::Serialize;
 use strum::IntoEnumIterator;
+use torch_memory::trace::Approximation;
 
 use super::estimate::{Figure, breakdown, layer_table};
 use super::job_lines::needs;
@@ -14,7 +15,7 @@ use crate::plots;
 use crate::report::Verdict;
 use crate::several_gpus::Nccl;
 use crate::torch_program::job::TorchJob;
-use crate::torch_program::report::{Approximation, ProcessReport, Torch, TorchReport};
+use crate::torch_program::report::{ProcessReport, Torch, TorchReport};
 
 /// The most approximations that a page lists; JSON has all.
 const MAX_LISTED: usize = 8;
@@ -175,7 +176,7 @@ pub(crate) fn not_followed(found: &[Approximation]) -> String {
 }
 
 /// `3 optimizer steps`; none if there is no step.
-pub(crate) fn steps(steps: u32) -> Option<String> {
+pub(crate) fn steps(steps: usize) -> Option<String> {
     match steps {
         0 => None,
         1 => Some("1 optimizer step".into()),
@@ -353,7 +354,7 @@ impl Report for TorchReport {
             Some(job) => table.column("batch", |_| job.batch),
             None => table
                 .column("rank", |(process, _)| u64::from(process.rank))
-                .column("steps", |_| u64::from(self.steps)),
+                .column("steps", |_| self.steps),
         };
         table = table
             .column("gpu", |(_, verdict)| {

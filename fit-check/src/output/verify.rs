@@ -9,7 +9,7 @@ use super::Cell::{self, ExactBytes};
 use super::job_lines::{burn_and_mismatch, headline};
 use super::terminal::{BAD, FAINT, GOOD, columns, grouped, indented, styled};
 use super::{Report, Table};
-use crate::comparison::PhaseFigures;
+use crate::comparison::{METADATA, PhaseFigures};
 use crate::measure::{DeviceKind, DeviceReport, Found, Mode, Outcome};
 use crate::report::{BatchRun, LimitReport, VerifyReport};
 
@@ -41,10 +41,10 @@ fn difference(estimated: Bytes, measured: Bytes) -> Cell {
     Cell::Difference(estimated.signed_difference(measured))
 }
 
-/// How far off an estimate is; where it is a range that contains the measurement and other values, that it does.
-fn within_range(error: f64, equal: bool) -> String {
+/// How far off an estimate is that counts as equal, or is.
+fn how_far(error: f64, equal: bool) -> String {
     match error == 0.0 && !equal {
-        true => "within the range of the estimates".into(),
+        true => format!("within {METADATA}"),
         false => relative(error),
     }
 }
@@ -52,16 +52,6 @@ fn within_range(error: f64, equal: bool) -> String {
 impl VerifyReport {
     fn pairs(&self) -> impl Iterator<Item = (&PhaseFigures, &PhaseFigures)> {
         self.estimated.zip_phases(&self.measured)
-    }
-
-    /// The most bytes that can be in use at the end of a phase beyond the estimate, if such a range was needed.
-    fn possible_beyond(&self) -> Option<Bytes> {
-        let phases = self.estimated.phases.iter();
-        let beyond = phases.filter_map(|phase| {
-            let range = phase.live_range?;
-            Some(range.most.saturating_sub(phase.live_bytes))
-        });
-        beyond.max().filter(|more| *more > Bytes::ZERO)
     }
 
     fn phase_table(&self) -> Table {
@@ -140,8 +130,8 @@ impl VerifyReport {
             (Outcome::Trained, Some(error), true) => format!(
                 "{}: in use {}, reserved {}",
                 styled(GOOD, "the estimate holds"),
-                within_range(error.live.max(error.worst_phase), in_use),
-                within_range(error.reserved, reserved)
+                how_far(error.live.max(error.worst_phase), in_use),
+                how_far(error.reserved, reserved)
             ),
             (Outcome::Trained, Some(error), false) => format!(
                 "{}: in use {} (at the end of the worst phase {}), reserved {}{}{}",
@@ -183,20 +173,10 @@ impl Report for VerifyReport {
         for table in self.tables().iter().filter(|table| !table.rows.is_empty()) {
             let _ = write!(page, "\n  {}\n{}", table.title, columns(table));
         }
-        if let Some(range) = self.estimated.peak_reserved_range {
+        if let Some(run) = &self.other_run {
             let _ = writeln!(
                 page,
-                "\n  estimated to reserve {} at most where the device's thread keeps up with the program, and from {} to {} by how far it is behind: the measurement is held against that range",
-                grouped(self.estimated.peak_reserved_bytes.unwrap_or_default().0),
-                grouped(range.least.0),
-                grouped(range.most.0)
-            );
-        }
-        if let Some(more) = self.possible_beyond() {
-            let _ = writeln!(
-                page,
-                "\n  up to {} more can be in use at the end of a phase, since the program and the device's thread are not in step: the measurement is held against that range",
-                grouped(more.0)
+                "\n  the estimate is that of a run {run}: of the runs that the step has to complete, the nearest"
             );
         }
         if let (Some(estimated), Some(measured)) = (
@@ -257,7 +237,6 @@ impl LimitReport {
             run.batch,
             run.required_bytes.to_string(),
             match run.fits {
-                true if run.may_run_out => "fits, but not in every run",
                 true => "fits",
                 false if run.may_fit => "may fit, as runs differ a little",
                 false => "does not fit",
@@ -298,7 +277,6 @@ impl Report for LimitReport {
             .column_as("required", "required_bytes", |run| run.required_bytes)
             .column("fits", |run| run.fits)
             .column_as("may fit", "may_fit", |run| run.may_fit)
-            .column_as("may run out", "may_run_out", |run| run.may_run_out)
             .column_as("on the device", "ending", |run| run.ending.to_string());
         vec![table.build()]
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use estimator::analysis::UsagePoint;
 use estimator::{Breakdown, Bytes, Category};
 use maud::{Markup, PreEscaped, html};
+use recording::analysis::UsagePoint;
 
 use super::Plot;
 

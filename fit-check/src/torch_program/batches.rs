@@ -368,7 +368,10 @@ impl Search {
                 }
                 Ok(scaling) => {
                     let config = allocator_config(&first.process)?;
-                    let without_bytes = |found| Approximation { bytes: 0, ..found };
+                    let without_bytes = |found| Approximation {
+                        bytes: Bytes::ZERO,
+                        ..found
+                    };
                     let approximations = first.approximations.into_iter();
                     return Ok(Self {
                         kept: Kept {

@@ -29,7 +29,7 @@ pub struct Launch<'a> {
     /// The GPU on which it really runs; none: it is recorded.
     pub real: Option<&'a LocalGpu>,
     /// After how many optimizer steps the recorder ends it; none: as soon as two make the same calls.
-    pub steps: Option<u32>,
+    pub steps: Option<usize>,
     /// Whether it may change the user's files.
     pub allow_writes: bool,
     /// How long it may run.

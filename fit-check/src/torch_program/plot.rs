@@ -1,14 +1,14 @@
 //! The plots of a PyTorch program: the same as of a step of burn.
 
-use estimator::analysis::{History, Span, UsagePoint};
-use estimator::record::{Layer, LayerId};
+use recording::analysis::{History, Span};
+use recording::{Layer, LayerId};
 use serde_json::json;
 use torch_memory::allocator::AllocatorConfig;
 use torch_memory::analysis::Analysis;
 use torch_memory::replay::Replay;
 use torch_memory::trace::Trace;
 
-use super::report::{ProcessReport, TorchReport, breakdown, phase_of_step};
+use super::report::{ProcessReport, TorchReport};
 use crate::output::Report;
 use crate::output::torch::{assumptions, figures};
 use crate::plots::{self, Plot};
@@ -62,26 +62,13 @@ pub fn plot<'a>(
 }
 
 fn history(trace: &Trace, analysis: &Analysis) -> History {
-    let points = analysis
-        .history()
-        .into_iter()
-        .map(|(position, now)| UsagePoint {
-            position,
-            in_use: breakdown(&now),
-        });
-    let phases = analysis.phases().iter().map(|memory| Span {
-        what: phase_of_step(memory.phase),
-        events: memory.start..memory.end,
+    let phases = analysis.phases().iter().map(|phase| phase.span.clone());
+    let modules = analysis.module_spans().into_iter().map(|span| Span {
+        what: LayerId(span.what.0),
+        events: span.events,
     });
-    let modules = analysis
-        .module_spans()
-        .into_iter()
-        .map(|(module, events)| Span {
-            what: LayerId(module.0),
-            events,
-        });
     History::new(
-        points.collect(),
+        analysis.history(),
         phases.collect(),
         modules.collect(),
         trace.events.len(),

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use estimator::{Breakdown, Bytes, CardSpec, Category, LayerMemory, Overhead, Phase, PhaseMemory};
+use estimator::{Breakdown, Bytes, CardSpec, LayerMemory, Overhead, Phase, PhaseMemory};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use torch_memory::allocator::AllocatorConfig;
-use torch_memory::analysis::{self, Analysis};
+use torch_memory::analysis::Analysis;
 use torch_memory::replay::{Refused, Replay, least_capacity};
 use torch_memory::stream::{self, Process, Recording};
-use torch_memory::trace::{self, Trace};
+use torch_memory::trace::{self, Approximation, Trace};
 
 use super::alternatives::{Alternative, alternatives};
 use super::job::TorchJob;
@@ -39,7 +39,7 @@ pub struct TorchReport {
     /// The versions that decide the answer.
     pub torch: Torch,
     /// Optimizer steps that were recorded.
-    pub steps: u32,
+    pub steps: usize,
     /// One entry for each process that used the GPU, by rank.
     pub processes: Vec<ProcessReport>,
     /// What was not followed exactly, the largest first.
@@ -63,19 +63,6 @@ pub struct Torch {
     pub allocator_conf: String,
 }
 
-/// Something in the program that was not followed exactly.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Approximation {
-    /// Its kind: "data-dependent size", for instance.
-    pub kind: String,
-    /// The operator, and the line of the program.
-    pub text: String,
-    /// The bytes of the blocks whose size it decides.
-    pub bytes: Bytes,
-    /// How often it happened.
-    pub count: u64,
-}
-
 /// The most memory that a process had.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct TorchPeak {
@@ -91,7 +78,7 @@ pub struct TorchPeak {
     /// The phase in which the most memory is allocated; none if the program tells none.
     pub phase: Option<Phase>,
     /// Optimizer steps before it.
-    pub step: u32,
+    pub step: usize,
     /// The module that allocates then.
     pub module: Option<String>,
     /// The operator that allocates then.
@@ -163,7 +150,7 @@ impl TorchReport {
                 .unwrap_or_default(),
             processes,
             approximations: first
-                .map(approximations)
+                .map(|first| first.approximations.clone())
                 .into_iter()
                 .flatten()
                 .chain(one_step(recordings))
@@ -269,18 +256,6 @@ fn one_step(recordings: &[Recording]) -> Option<Approximation> {
     })
 }
 
-/// What was not followed exactly in `recording`.
-pub fn approximations(recording: &Recording) -> Vec<Approximation> {
-    let found = recording.approximations.iter();
-    let found = found.map(|found| Approximation {
-        kind: found.kind.clone(),
-        text: found.text.clone(),
-        bytes: Bytes(found.bytes),
-        count: found.count,
-    });
-    found.collect()
-}
-
 impl ProcessReport {
     /// The report on `recording`, on `card` if there is one.
     pub fn new(
@@ -295,6 +270,7 @@ impl ProcessReport {
         let required = Bytes(least_capacity(trace, config));
         let overhead = overhead(card);
         let tells_phases = !trace.phases.is_empty();
+        let last_step = analysis.last_step().iter();
         let report = Self {
             rank: recording.process.rank,
             verdict: None,
@@ -307,9 +283,9 @@ impl ProcessReport {
                 device_bytes: shown(trace, config, card, unlimited.max_reserved_bytes),
                 ..TorchPeak::at(trace, unlimited.peak)
             },
-            at_peak: tells_phases.then(|| breakdown(&analysis.at_peak())),
-            phases: analysis.last_step().iter().map(phase_memory).collect(),
-            layers: analysis.modules().into_iter().map(layer_memory).collect(),
+            at_peak: tells_phases.then(|| analysis.at_peak()),
+            phases: last_step.map(|phase| phase.memory).collect(),
+            layers: analysis.modules(),
             alternatives: Vec::new(),
             out_of_memory: None,
         };
@@ -410,7 +386,7 @@ impl TorchPeak {
             reserved_bytes: Bytes::ZERO,
             required_bytes: Bytes::ZERO,
             device_bytes: Bytes::ZERO,
-            phase: phase.map(|phase| step_phase(phase.phase)),
+            phase: phase.map(|phase| phase.phase),
             step: phase.map_or(0, |phase| phase.step),
             module: text(block.and_then(|block| trace.module_path(block))),
             operator: text(block.and_then(|block| trace.operator(block))),
@@ -449,65 +425,4 @@ pub fn reason(trace: &Trace, refused: &Refused) -> String {
         false => format!(" {},", words.join(", ")),
     };
     format!("an allocation of {bytes}{moment} with {allocated} allocated and {reserved} reserved")
-}
-
-/// The phase of the answer for one of PyTorch.
-pub fn step_phase(phase: trace::Phase) -> Phase {
-    match phase {
-        trace::Phase::Init => Phase::Init,
-        trace::Phase::Data => Phase::Data,
-        trace::Phase::Forward => Phase::Forward,
-        trace::Phase::Backward => Phase::Backward,
-        trace::Phase::Optimizer => Phase::Optimizer,
-    }
-}
-
-/// The category of the answer for one of PyTorch's.
-pub fn category(category: analysis::Category) -> Category {
-    match category {
-        analysis::Category::Parameters => Category::Parameters,
-        analysis::Category::Gradients => Category::Gradients,
-        analysis::Category::Optimizer => Category::Optimizer,
-        analysis::Category::Activations => Category::Activations,
-        analysis::Category::Temporaries => Category::Temporaries,
-        analysis::Category::Workspaces => Category::Workspaces,
-        analysis::Category::Inputs => Category::Inputs,
-        analysis::Category::Buffers => Category::Buffers,
-    }
-}
-
-/// The breakdown of the answer for one of PyTorch's.
-pub fn breakdown(of: &analysis::Breakdown) -> Breakdown {
-    let mut breakdown = Breakdown::default();
-    for one in analysis::Category::ALL {
-        breakdown[category(one)] += Bytes(of[one]);
-    }
-    breakdown
-}
-
-fn phase_memory(memory: &analysis::PhaseMemory) -> PhaseMemory {
-    PhaseMemory {
-        phase: step_phase(memory.phase.phase),
-        live_bytes: Bytes(memory.end_bytes),
-        peak_live_bytes: Bytes(memory.max_bytes),
-    }
-}
-
-/// The phase of a step of the history, as burn's has it.
-pub fn phase_of_step(phase: trace::PhaseOfStep) -> estimator::analysis::PhaseOfStep {
-    estimator::analysis::PhaseOfStep {
-        phase: step_phase(phase.phase),
-        step: phase.step as usize,
-    }
-}
-
-fn layer_memory(module: analysis::ModuleMemory) -> LayerMemory {
-    LayerMemory {
-        path: module.path,
-        kind: module.class,
-        parameter_bytes: Bytes(module.parameter_bytes),
-        activation_bytes: Bytes(module.activation_bytes),
-        gradient_bytes: Bytes(module.gradient_bytes),
-        optimizer_bytes: Bytes(module.optimizer_bytes),
-    }
 }

@@ -18,7 +18,7 @@ pub struct Silent<'a> {
     /// The program and its arguments, with [`placeholder::BATCH`].
     pub command: &'a [OsString],
     /// After how many optimizer steps it is ended; none: as soon as two make the same calls.
-    pub steps: Option<u32>,
+    pub steps: Option<usize>,
     /// Whether it may change the user's files.
     pub allow_writes: bool,
     /// How long one recording may take.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use torch_memory::snapshot::{self, DeviceSnapshot, SnapshotError};
 use torch_memory::stream::Recording;
+use torch_memory::trace::Approximation;
 
 use super::report::{ProcessReport, TorchReport};
 use crate::cli::Advise;
@@ -61,12 +62,12 @@ pub fn report(
 }
 
 /// That the history begins after the program did.
-fn earlier(snapshot: &DeviceSnapshot) -> Vec<super::report::Approximation> {
+fn earlier(snapshot: &DeviceSnapshot) -> Vec<Approximation> {
     let blocks = &snapshot.trace.blocks[..snapshot.earlier_blocks];
     if blocks.is_empty() {
         return Vec::new();
     }
-    vec![super::report::Approximation {
+    vec![Approximation {
         kind: "before the history".into(),
         text: "blocks that were there before the history was recorded count as allocated at its begin, one after the other".into(),
         bytes: estimator::Bytes(blocks.iter().map(|block| block.bytes).sum()),

@@ -6,10 +6,10 @@ use serde::Serialize;
 use torch_memory::counters::Counters;
 use torch_memory::replay::Replay;
 use torch_memory::stream::Recording;
-use torch_memory::trace;
+use torch_memory::trace::Approximation;
 
 use super::measured::Measured;
-use super::report::{Approximation, Torch, allocator_config, approximations, reason, step_phase};
+use super::report::{Torch, allocator_config, reason};
 use crate::comparison::{is_near, relative, worse};
 use crate::job_info::SCHEMA;
 use crate::measure::Outcome;
@@ -27,7 +27,7 @@ pub struct TorchVerifyReport {
     /// The GPU, as its driver calls it.
     pub gpu: String,
     /// Optimizer steps that the program made on it.
-    pub steps: u32,
+    pub steps: usize,
     /// How it ended there.
     pub ending: Outcome,
     /// The allocation for which the memory of the GPU is estimated to be too small; none if the program is estimated to fit.
@@ -58,7 +58,7 @@ pub struct PhaseComparison {
     /// The phase: forward, from the update before; backward; optimizer.
     pub phase: Phase,
     /// Optimizer steps completed before it.
-    pub step: u32,
+    pub step: usize,
     /// `torch.cuda.memory_allocated()` at its end.
     pub allocated: FigureComparison,
     /// The most within it.
@@ -129,7 +129,7 @@ impl MostComparison {
 impl PhaseComparison {
     fn new(estimated: &Counters, measured: &Counters) -> Self {
         Self {
-            phase: step_phase(measured.phase),
+            phase: measured.phase,
             step: measured.step,
             allocated: FigureComparison::new(
                 Bytes(estimated.allocated_bytes),
@@ -180,7 +180,7 @@ impl TorchVerifyReport {
             phases: last_step(&estimated, counted),
             all_steps,
             device,
-            approximations: approximations(recording),
+            approximations: recording.approximations.clone(),
             tolerance,
             agrees: false,
             ending: measured.ending,
@@ -211,7 +211,7 @@ impl TorchVerifyReport {
     }
 }
 
-fn phases_of(counters: &[Counters]) -> Vec<(trace::Phase, u32)> {
+fn phases_of(counters: &[Counters]) -> Vec<(Phase, usize)> {
     let phases = counters.iter();
     phases
         .map(|counters| (counters.phase, counters.step))

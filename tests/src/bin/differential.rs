@@ -291,10 +291,10 @@ fn refuse(
 
 fn print(summary: &Summary) {
     println!(
-        "{} cases: {} agree, {} with a queue lag only; {} false fits, {} false refusals; {} requests were not accepted",
+        "{} cases: {} agree, {} with another run than the usual one; {} false fits, {} false refusals; {} requests were not accepted",
         summary.cases,
         summary.agree,
-        summary.with_lag,
+        summary.other_run,
         summary.false_fits,
         summary.false_refusals,
         summary.skipped

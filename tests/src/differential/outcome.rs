@@ -1,7 +1,7 @@
 //! What the two sides of a case report, and in what they differ.
 
 use estimator::{Bytes, DeviceDescription};
-use fit_check::comparison::Figures;
+use fit_check::comparison::{Figures, METADATA};
 use serde::{Deserialize, Serialize};
 
 /// How a side ended.
@@ -22,9 +22,6 @@ pub enum Ended {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Allocations in use at the end of a phase.
-    #[strum(to_string = "allocations, at the end of a phase")]
-    Allocations,
     /// Bytes in use at the end of a phase.
     #[strum(to_string = "bytes in use, at the end of a phase")]
     InUse,
@@ -58,11 +55,9 @@ pub struct CaseOutcome {
     pub real: Ended,
     /// How the simulated card ended.
     pub simulated: Ended,
-    /// Whether the simulated card ended so with a queue lag only.
-    pub with_lag: bool,
-    /// Whether runs in which burn overwrites no operand were taken into account.
+    /// Whether the simulated run is not the usual one, but another that a step has to complete to fit.
     #[serde(default)]
-    pub not_in_place: bool,
+    pub other_run: bool,
     /// How often burn's tuner was asked in the measured step for a kernel that it did not know, although the step
     /// was tuned before.
     #[serde(default)]
@@ -72,15 +67,15 @@ pub struct CaseOutcome {
 }
 
 impl Tally {
-    /// Adds a pair of values.
-    pub fn add(&mut self, estimated: u64, measured: u64) {
+    /// Adds a pair of values, which are equal if they differ by no more than [`METADATA`].
+    pub fn add(&mut self, estimated: Bytes, measured: Bytes) {
         self.phases += 1;
-        if estimated == measured {
+        if Bytes(estimated.0.abs_diff(measured.0)) <= METADATA {
             self.equal += 1;
             return;
         }
         self.under += u32::from(estimated < measured);
-        let error = (estimated as f64 - measured as f64) / (measured.max(1) as f64);
+        let error = estimated.signed_difference(measured) as f64 / measured.as_f64().max(1.0);
         self.lowest = self.lowest.min(error);
         self.highest = self.highest.max(error);
     }

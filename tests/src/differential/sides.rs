@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use estimator::{
-    Bytes, DeviceSpec, Gpu, Program, QueueLag, Refusals, Runtime, Simulated, TrainingJob, Tuning,
+    Bytes, DeviceSpec, Gpu, Program, Refusals, RunKind, Runtime, Simulated, TrainingJob, Tuning,
 };
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::{Conditions, CountingDriver};
@@ -90,44 +90,22 @@ impl AcceptedCase<'_> {
             device = device.with_free(free);
         }
         device.simulation.refusals = refusals;
-        let mut simulated = SimulatedSide::of(self.simulate(program, device.clone()));
-        let in_place = |simulated: &mut SimulatedSide| {
-            let mut device = device.clone();
-            let mut usual = None;
-            if refusals.is_some() && simulated.ended == Ended::OutOfMemory {
-                // Up to the first request that it refuses, a card is like one that refuses nothing. A run with other
-                // operands makes other requests: refused this one, it can end in another phase, or train.
-                device.simulation.refusals = None;
-                usual = self.simulate(program, device.clone()).ok();
-            }
-            let simulate = |device| self.simulate(program, device);
-            simulated.add_in_place(usual.as_ref(), measured, &device, simulate);
+        let side = |device| SimulatedSide::of(self.simulate(program, device));
+        let usual = side(device.clone());
+        // How far the device's thread is behind can decide whether a step fits, and which pages it takes.
+        let other = match usual.explains(measured) {
+            true => None,
+            false => RunKind::others(&device)
+                .map(side)
+                .find(|other| other.explains(measured)),
         };
-        // Where the pages are right, burn overwrote other operands.
-        let only_operands = !simulated.explains(measured) && simulated.has_pages_of(measured);
-        if only_operands {
-            in_place(&mut simulated);
-        }
-        // A queue lag can decide whether a step fits, and which pages it takes.
-        let mut lags = QueueLag::SAMPLES.into_iter();
-        let mut with_lag = false;
-        while !simulated.explains(measured)
-            && let Some(lag) = lags.next()
-        {
-            let other = self.simulate(program, device.clone().with_queue_lag(lag));
-            with_lag |= simulated.add(SimulatedSide::of(other), measured);
-        }
-        let also_operands =
-            !only_operands && !simulated.explains(measured) && simulated.ended == measured.ended;
-        if also_operands {
-            in_place(&mut simulated);
-        }
+        let other_run = other.is_some();
+        let simulated = other.unwrap_or(usual);
         CaseOutcome {
             quantities: simulated.differences(&measured.figures),
             real: measured.ended.clone(),
             simulated: simulated.ended,
-            with_lag,
-            not_in_place: only_operands || also_operands,
+            other_run,
             tuner_requests: measured.tuner_requests,
         }
     }
@@ -220,9 +198,8 @@ impl RealSide<'_> {
 /// What the simulated card did: how it ended, and its figures.
 struct SimulatedSide {
     ended: Ended,
-    /// The run without a queue lag, or with the lag that explains how the real side ended, and its figures, widened
-    /// by other runs; none if the run failed.
-    run: Option<(Simulated, Figures)>,
+    /// The figures of the phases that it completed; none if the run failed.
+    figures: Option<Figures>,
 }
 
 impl SimulatedSide {
@@ -230,7 +207,7 @@ impl SimulatedSide {
         match simulated {
             Err(error) => Self {
                 ended: Ended::Failed(error.to_string()),
-                run: None,
+                figures: None,
             },
             Ok(simulated) => {
                 let mut figures = Figures::estimated(&simulated, None);
@@ -245,7 +222,7 @@ impl SimulatedSide {
                 };
                 Self {
                     ended,
-                    run: Some((simulated, figures)),
+                    figures: Some(figures),
                 }
             }
         }
@@ -262,65 +239,20 @@ impl SimulatedSide {
         }
     }
 
-    /// Whether it ended as the real side did, with as many bytes reserved at every moment that is known.
-    fn has_pages_of(&self, measured: &MeasuredRun) -> bool {
-        let figures = self.run.as_ref().map(|(_, figures)| figures);
-        self.ended == measured.ended
-            && figures.is_some_and(|figures| figures.covers_reserved(&measured.figures))
-    }
-
-    /// Takes what `other`, a run with a queue lag, adds to what is possible; returns whether it ended as the
-    /// real side did, and this one did not.
-    fn add(&mut self, other: Self, measured: &MeasuredRun) -> bool {
-        if self.ended != measured.ended && other.ended == measured.ended {
-            *self = other;
-            return true;
-        }
-        if self.ended == other.ended
-            && let (Some((_, figures)), Some((_, other))) = (&mut self.run, &other.run)
-        {
-            figures.widen(other);
-        }
-        false
-    }
-
-    /// Takes what is possible if burn does not overwrite some operands that it does in the run `usual` on `device`; none
-    /// is this run.
-    fn add_in_place(
-        &mut self,
-        usual: Option<&Simulated>,
-        measured: &MeasuredRun,
-        device: &DeviceSpec,
-        simulate: impl FnMut(DeviceSpec) -> Result<Simulated, estimator::Error>,
-    ) {
-        if let Some((run, figures)) = &mut self.run {
-            figures.widen_in_place(usual.unwrap_or(run), &measured.figures, device, simulate);
-        }
-    }
-
     fn differences(&self, measured: &Figures) -> Vec<(Quantity, Tally)> {
-        let Some((_, figures)) = &self.run else {
+        let Some(figures) = &self.figures else {
             return Vec::new();
         };
-        let mut tallies = [Tally::default(); 4];
+        let mut tallies = [Tally::default(); 3];
         for (estimated, measured) in figures.zip_phases(measured) {
-            let (allocations, live) = (measured.allocations, measured.live_bytes);
-            tallies[0].add(estimated.allocations_near(allocations), allocations);
-            tallies[1].add(estimated.live_near(live).0, live.0);
-            let reserved = measured.reserved_bytes;
-            tallies[2].add(estimated.reserved_near(reserved).0, reserved.0);
-            if let Some(most) = measured.peak_reserved_bytes
-                && let Some(near) = estimated.peak_reserved_near(most)
-            {
-                tallies[3].add(near.0, most.0);
+            let most = (estimated.peak_reserved_bytes, measured.peak_reserved_bytes);
+            tallies[0].add(estimated.live_bytes, measured.live_bytes);
+            tallies[1].add(estimated.reserved_bytes, measured.reserved_bytes);
+            if let (Some(estimated), Some(measured)) = most {
+                tallies[2].add(estimated, measured);
             }
         }
-        let quantities = [
-            Quantity::Allocations,
-            Quantity::InUse,
-            Quantity::Reserved,
-            Quantity::MostReserved,
-        ];
+        let quantities = [Quantity::InUse, Quantity::Reserved, Quantity::MostReserved];
         quantities.into_iter().zip(tallies).collect()
     }
 }

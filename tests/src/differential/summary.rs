@@ -32,11 +32,9 @@ pub struct Summary {
     pub agree: u64,
     /// Those of them that did not agree at first, and did when they were measured again.
     pub agree_again: u64,
-    /// Cases that ended on the simulated card as on the real runtime with a queue lag only.
-    pub with_lag: u64,
-    /// Cases that agree only if burn does not overwrite some operands on the simulated card.
+    /// Cases that agree with another run than the usual one, which a step has to complete to fit too.
     #[serde(default)]
-    pub not_in_place: u64,
+    pub other_run: u64,
     /// Cases that trained on the simulated card and not on the real runtime.
     pub false_fits: u64,
     /// Cases that trained on the real runtime and not on the simulated card.
@@ -62,8 +60,7 @@ impl Summary {
             Ended::OutOfMemory => &mut self.out_of_memory,
             Ended::Failed(_) => &mut self.failed,
         } += 1;
-        self.with_lag += u64::from(outcome.with_lag);
-        self.not_in_place += u64::from(outcome.not_in_place && outcome.agrees());
+        self.other_run += u64::from(outcome.other_run && outcome.agrees());
         let trained = |ended: &Ended| *ended == Ended::Trained;
         match (trained(&outcome.simulated), trained(&outcome.real)) {
             (true, false) => self.false_fits += 1,

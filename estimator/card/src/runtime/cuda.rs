@@ -21,10 +21,10 @@ use cubecl_server::logging::ServerLogger;
 use cubecl_server::server::{DeviceCaptures, MemoryLayoutPolicy};
 use cubecl_zspace::striding::has_pitched_row_major_strides;
 use cubecl_zspace::{Shape, Strides};
+use recording::Bytes;
 
 use super::cuda_memory::CudaMemory;
 use super::{RuntimeRules, identity};
-use crate::Bytes;
 use crate::card_spec::CardSpec;
 use crate::memory::CardMemory;
 use crate::storage::MemoryBudget;

@@ -15,10 +15,10 @@ use cubecl_server::logging::ServerLogger;
 use cubecl_server::server::{DeviceCaptures, MemoryLayoutPolicy};
 use cubecl_zspace::striding::row_major_contiguous_strides;
 use cubecl_zspace::{Shape, Strides};
+use recording::Bytes;
 
 use super::wgpu_memory::WgpuMemory;
 use super::{RuntimeRules, identity};
-use crate::Bytes;
 use crate::card_spec::CardSpec;
 use crate::memory::CardMemory;
 use crate::shaders::Shaders;

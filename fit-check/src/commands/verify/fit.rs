@@ -1,8 +1,10 @@
 //! One batch: the estimate beside the measurement.
 
 use cubecl_server::dry_run::DryRun;
-use estimator::record::Refusal;
-use estimator::{DeviceSpec, OutOfMemory, Overhead, Program, QueueLag, Simulated, TrainingJob};
+use estimator::{
+    Bytes, DeviceSpec, OutOfMemory, Overhead, Program, RunKind, Simulated, TrainingJob, Tuning,
+};
+use recording::Refusal;
 
 use super::Verification;
 use crate::cli;
@@ -29,13 +31,14 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
     if let Err(refused) = usual.outcome() {
         return Err(cannot_train(proof, &refused).into());
     }
-    let mut estimated = Figures::estimated(&usual, overhead(proof));
+    let mut nearest = (Figures::estimated(&usual, overhead(proof)), None);
     let (run, measured) = measure(proof, mode)?;
     let trained = run.ending == Outcome::Trained;
-    if trained && !estimated.covers(&measured) {
+    if trained && nearest.0.distance(&measured) > Bytes::ZERO {
         proof.progress.at(SIMULATING_OTHERS);
-        widen(&mut estimated, &measured, &usual, &proof.device(), simulate);
+        nearest = nearest_run(proof, nearest, &measured, simulate);
     }
+    let (estimated, other_run) = nearest;
     proof.progress.done();
     interrupt::disarm();
     let error = (!measured.phases.is_empty()).then(|| Errors::of(&estimated, &measured));
@@ -49,6 +52,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         mode,
         ending: run.ending,
         estimated,
+        other_run,
         measured,
         error,
         tolerance,
@@ -74,8 +78,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
 const SIMULATING: &str = "simulating the step";
 
 /// The progress while the step is simulated again, because the measurement is not as estimated.
-const SIMULATING_OTHERS: &str =
-    "simulating the step with queue lags and without overwritten operands";
+const SIMULATING_OTHERS: &str = "simulating the other runs that the step has to complete";
 
 /// The note if the sampled run fails.
 const NOT_SAMPLED: &str =
@@ -104,29 +107,31 @@ fn sampled_marks(proof: &Verification) -> Vec<Mark> {
     }
 }
 
-/// Widens `estimated`, which is of the run `usual` on `device`, by other runs of the step until it contains `measured`: with
-/// other queue lags, since the lag can decide which page a buffer finds free, and without overwritten operands.
-fn widen(
-    estimated: &mut Figures,
+/// The run of the step that is nearest to `measured`, and which it is: `usual`, or another that the step has to complete to fit.
+fn nearest_run(
+    proof: &Verification,
+    usual: (Figures, Option<String>),
     measured: &Figures,
-    usual: &Simulated,
-    device: &DeviceSpec,
     simulate: impl Fn(DeviceSpec) -> Result<Simulated, estimator::Error>,
-) {
-    let mut lags = QueueLag::SAMPLES.into_iter();
-    while !estimated.covers_reserved(measured)
-        && let Some(queue_lag) = lags.next()
-    {
-        // A simulation that fails only leaves its figures out of the range.
-        if let Ok(other) = simulate(device.clone().with_queue_lag(queue_lag))
-            && other.outcome().is_ok()
-        {
-            estimated.widen(&Figures::estimated(&other, None));
+) -> (Figures, Option<String>) {
+    let mut nearest = usual;
+    for device in RunKind::others(&proof.device()) {
+        // A run that fails, or that the device refuses, is not the one that was measured.
+        let run = simulate(device).ok().filter(|run| run.outcome().is_ok());
+        let Some(run) = run else { continue };
+        let figures = Figures::estimated(&run, overhead(proof));
+        if figures.distance(measured) < nearest.0.distance(measured) {
+            let kind = RunKind {
+                tuning: Tuning::Warm,
+                ..RunKind::on(&run.spec)
+            };
+            nearest = (figures, Some(kind.to_string().trim_start().to_string()));
+        }
+        if nearest.0.distance(measured) == Bytes::ZERO {
+            break;
         }
     }
-    if !estimated.covers(measured) {
-        estimated.widen_in_place(usual, measured, device, simulate);
-    }
+    nearest
 }
 
 /// Whether a second process samples the most in use within each phase, in a dry run. The counting driver records what
@@ -163,7 +168,7 @@ fn cannot_train(proof: &Verification, refused: &OutOfMemory) -> UserError {
 }
 
 /// The memory that a process takes on the device besides the pools, if known.
-fn overhead(proof: &Verification) -> Option<estimator::Bytes> {
+fn overhead(proof: &Verification) -> Option<Bytes> {
     let multiprocessors = proof.opened.description.multiprocessors?;
     Some(Overhead::of(multiprocessors).cautious_bytes)
 }

@@ -4,10 +4,7 @@
 //! is left to them. The memory of a software device is that of its process, and the system can limit it. On a
 //! GPU another process holds the rest of the memory.
 
-use estimator::{
-    Bytes, DeviceSpec, Estimate, FirstRejected, LargestBatch, Proposer, RunKind, TrainingJob,
-    Tuning, largest_batch, may_fit, may_run_out,
-};
+use estimator::{Bytes, DeviceSpec, FirstRejected, Proposer, StepRuns, TrainingJob, largest_batch};
 
 use super::Verification;
 use crate::cli;
@@ -44,11 +41,20 @@ pub(super) fn run(
         return Err(not_one_fits(budget, &found.next).into());
     };
     let (largest, next, overhead) = limiter.both(proof, found.batch, found.next.batch, budget)?;
-    if next.ending == Outcome::Trained || matches!(largest.ending, Outcome::OutOfMemory(_)) {
-        proof.progress.at("simulating other runs of the step");
+    if next.ending == Outcome::Trained {
+        proof
+            .progress
+            .at("simulating the other runs that the step has to complete");
     }
     let next = next_run(&program, &card, &found.next, next)?;
-    let largest = largest_run(&program, &card, &found, at_max, largest)?;
+    let largest = BatchRun {
+        batch: found.batch,
+        required_bytes: at_max.peak.required_bytes,
+        fits: true,
+        may_fit: true,
+        tuner_requests: largest.tuner_requests(),
+        ending: largest.ending,
+    };
     let runs = [largest, next];
     proof.progress.done();
     interrupt::disarm();
@@ -76,48 +82,21 @@ pub(super) fn run(
     })
 }
 
-/// The largest batch, which `at_max` estimates, as it ended in `run`. If it ran out of memory, other simulated runs of the
-/// step show whether it may.
-fn largest_run(
-    program: &TrainingJob,
-    card: &DeviceSpec,
-    found: &LargestBatch,
-    at_max: &Estimate,
-    run: Measurement,
-) -> Result<BatchRun, estimator::Error> {
-    let ran_out = matches!(run.ending, Outcome::OutOfMemory(_));
-    Ok(BatchRun {
-        batch: found.batch,
-        required_bytes: at_max.peak.required_bytes,
-        fits: true,
-        may_fit: true,
-        may_run_out: ran_out && may_run_out(program, found.batch, card)?,
-        tuner_requests: run.tuner_requests(),
-        ending: run.ending,
-    })
-}
-
-/// The first batch that does not fit, as it ended in `run`. If it trained, other simulated runs of the step show whether it
-/// may fit.
+/// The first batch that does not fit, as it ended in `run`. If it trained, the simulated runs that it has to complete show
+/// whether it can by chance: one of them refuses it, and another may not.
 fn next_run(
     program: &TrainingJob,
     card: &DeviceSpec,
     next: &FirstRejected,
     run: Measurement,
 ) -> Result<BatchRun, estimator::Error> {
-    // A run with another lag, or in which burn overwrites operands, completes.
-    let by_chance = RunKind {
-        tuning: Tuning::Warm,
-        ..next.refused.run
-    };
-    let may_fit = !by_chance.is_usual()
-        || run.ending == Outcome::Trained && may_fit(program, next.batch, card)?;
+    let trained = run.ending == Outcome::Trained;
+    let may_fit = trained && StepRuns::of(program, next.batch, card)?.may_complete(card)?;
     Ok(BatchRun {
         batch: next.batch,
         required_bytes: next.estimate.peak.required_bytes,
         fits: false,
         may_fit,
-        may_run_out: true,
         tuner_requests: run.tuner_requests(),
         ending: run.ending,
     })

@@ -29,7 +29,7 @@ pub(super) fn run(raw: &cli::Verify, timeout: Duration) -> anyhow::Result<u8> {
     interrupt::watch(GRACE)?;
     let program = Program {
         command: &raw.command,
-        steps: steps.map(|steps| steps as u32),
+        steps,
         allow_writes: raw.allow_writes,
         timeout,
     };
@@ -49,7 +49,7 @@ struct Program<'a> {
     /// The program and its arguments.
     command: &'a [OsString],
     /// Optimizer steps that it makes; none: until two make the same calls.
-    steps: Option<u32>,
+    steps: Option<usize>,
     /// Whether it may change the user's files.
     allow_writes: bool,
     /// How long it may run each time.

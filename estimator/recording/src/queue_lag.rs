@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::random;
-use crate::record::{BufferId, CallBatch, Event, Recording};
+use crate::recording::{BufferId, CallBatch, Event, Recording};
 
 /// How many calls the program is ahead of the thread that executes them on the device. The lag decides which
 /// tensors the program has dropped by the time of an allocation, and so which page a buffer finds free. On a
@@ -22,36 +22,29 @@ pub enum QueueLag {
 
 /// How many calls CubeCL's client collects before it hands them to the device's thread, unless it waits for
 /// an answer: `CHANNEL_MAX_TASK` of `cubecl-common` 0.11.3, `src/device/handle/channel.rs`.
-pub(crate) const CALLS_PER_BATCH: usize = 32;
+pub const CALLS_PER_BATCH: usize = 32;
 
 impl QueueLag {
-    /// Lags to try besides [`None`](Self::None): the largest, and samples of those in between. Which lag is
-    /// the worst cannot be predicted, since it depends on the pages.
-    pub const SAMPLES: [Self; 9] = [
+    /// The lags with which a step must complete to fit, besides [`None`](Self::None): the largest, and samples of those in
+    /// between. Which lag is the worst cannot be predicted, since it depends on the pages.
+    pub const REQUIRED: [Self; 4] = [
         Self::Full,
         Self::Varying(1),
         Self::Varying(2),
         Self::Varying(3),
-        Self::Varying(4),
-        Self::Varying(5),
-        Self::Varying(6),
-        Self::Varying(7),
-        Self::Varying(8),
     ];
-
-    /// The first of [`SAMPLES`](Self::SAMPLES), with which a step must complete to count as fitting.
-    pub const REQUIRED: &[Self] = Self::SAMPLES.split_at(4).0;
 }
 
 /// The lag of a run, batch by batch.
 #[derive(Clone, Debug)]
-pub(crate) struct ChangingLag {
+pub struct ChangingLag {
     queue_lag: QueueLag,
     is_full: bool,
     random: u64,
 }
 
 impl ChangingLag {
+    /// The lag of a run with `queue_lag`, of its first batch.
     pub fn new(queue_lag: QueueLag) -> Self {
         let random = match queue_lag {
             QueueLag::Varying(seed) => seed,

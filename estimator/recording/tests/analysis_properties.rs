@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use estimator::analysis::{Breakdown, Category};
-use estimator::record::{BufferId, Event, LayerId, Mark, Pools, Recording, Role};
-use estimator::{Analysis, Bytes, Phase};
 use proptest::prelude::*;
+use recording::{
+    Analysis, Breakdown, BufferId, Bytes, Category, Event, LayerId, Mark, Phase, Pools, Recording,
+    Role,
+};
 
 /// One action of a random program.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ fn recording(acts: &[Act], has_batches: bool) -> Recording {
             }
             Act::Launch(from, to) if !live.is_empty() => {
                 let (from, to) = (*from.get(&live), *to.get(&live));
-                recording.add_launch(estimator::record::KernelId(0), None, &[from], &[to]);
+                recording.add_launch(recording::KernelId(0), None, &[from], &[to]);
             }
             Act::End(said) => {
                 let roles = said

@@ -18,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
-use crate::Bytes;
-use crate::record::{AllocationMode, BufferId, Event, LaunchId, Recording};
+use crate::bytes::Bytes;
+use crate::recording::{AllocationMode, BufferId, Event, LaunchId, Recording};
 
 /// How many consecutive launches identify a position within a step: where the same launches recur, the
 /// detector suspects a repetition. Chosen.
@@ -289,7 +289,7 @@ impl StepDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::KernelId;
+    use crate::recording::KernelId;
 
     /// Layers of one size, so that launches repeat within a step too.
     const LAYERS: usize = 12;

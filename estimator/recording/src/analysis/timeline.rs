@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::lifetimes::Lifetimes;
-use crate::Bytes;
-use crate::Phase;
-use crate::record::{BufferId, Event, Recording};
+use crate::bytes::Bytes;
+use crate::phase::Phase;
+use crate::recording::{BufferId, Event, Recording};
 
 /// The bytes in use, event by event.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cubecl_environment::stream::StreamId;
-use cubecl_server::memory_management::MemoryAllocationMode;
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
-pub use crate::mark::{Layer, Mark, Pools, Role};
+use crate::bytes::Bytes;
+use crate::mark::{Layer, Mark, Role};
 use crate::phase::Phase;
 
 /// A buffer of a recording, numbered in the order of birth.
@@ -30,6 +28,11 @@ pub struct MetadataId(pub u32);
 /// A launch, as an index into [`Recording::launches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchId(pub u32);
+
+/// A stream of a card, by the number that the program's runtime gave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stream(pub u64);
 
 /// One event of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +75,7 @@ pub struct CallBatch {
     pub drains: bool,
 }
 
-/// A copy of CubeCL's [`MemoryAllocationMode`] that can be compared.
+/// Where allocations come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AllocationMode {
     /// Allocations come from the pools.
@@ -81,26 +84,6 @@ pub enum AllocationMode {
     Persistent,
     /// Each allocation is a page of its own, outside every pool.
     Dedicated,
-}
-
-impl From<MemoryAllocationMode> for AllocationMode {
-    fn from(mode: MemoryAllocationMode) -> Self {
-        match mode {
-            MemoryAllocationMode::Auto => Self::Auto,
-            MemoryAllocationMode::Persistent => Self::Persistent,
-            MemoryAllocationMode::Dedicated => Self::Dedicated,
-        }
-    }
-}
-
-impl From<AllocationMode> for MemoryAllocationMode {
-    fn from(mode: AllocationMode) -> Self {
-        match mode {
-            AllocationMode::Auto => Self::Auto,
-            AllocationMode::Persistent => Self::Persistent,
-            AllocationMode::Dedicated => Self::Dedicated,
-        }
-    }
 }
 
 /// One launch of a kernel.
@@ -194,7 +177,7 @@ pub struct Recording {
     /// The launches, by [`LaunchId`].
     pub launches: Arc<Vec<Launch>>,
     /// The streams that the program used.
-    pub streams: Vec<StreamId>,
+    pub streams: Vec<Stream>,
     /// What the program read from the card: the bytes for each buffer.
     pub reads_back: Vec<Vec<u64>>,
     /// The names of the kernels, by [`KernelId`].

@@ -1,6 +1,6 @@
 //! The lifetimes of buffers.
 
-use crate::record::{BufferId, Event, Recording};
+use crate::recording::{BufferId, Event, Recording};
 
 /// When a buffer is in use, in positions of [`Recording::events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::lifetimes::Lifetimes;
-use crate::Phase;
-use crate::record::{BufferId, Event, LaunchId, LayerId, Recording, Role};
+use crate::mark::Role;
+use crate::phase::Phase;
+use crate::recording::{BufferId, Event, LaunchId, LayerId, Recording};
 
 /// The layer of every launch and every buffer.
 ///

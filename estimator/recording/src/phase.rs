@@ -19,3 +19,12 @@ pub enum Phase {
     /// The optimizer updates parameters and optimizer state.
     Optimizer,
 }
+
+/// A phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseOfStep {
+    /// The phase.
+    pub phase: Phase,
+    /// Optimizer steps completed before it.
+    pub step: usize,
+}

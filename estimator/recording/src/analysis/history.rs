@@ -7,8 +7,8 @@ use strum::IntoEnumIterator;
 
 use super::category::{Breakdown, Categories, Category};
 use super::layers::LayerOf;
-use crate::Phase;
-use crate::record::{BufferId, Event, LayerId, Recording};
+use crate::phase::{Phase, PhaseOfStep};
+use crate::recording::{BufferId, Event, LayerId, Recording};
 
 /// The bytes in use from one event on, until the next point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +26,6 @@ pub struct Span<T> {
     pub what: T,
     /// Its positions in [`Recording::events`].
     pub events: Range<usize>,
-}
-
-/// A phase of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhaseOfStep {
-    /// The phase.
-    pub phase: Phase,
-    /// Optimizer steps completed before it.
-    pub step: usize,
 }
 
 /// The history of the memory in use, with the phases and layers that were active.

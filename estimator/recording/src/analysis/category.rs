@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use strum::IntoEnumIterator;
 
 use super::lifetimes::Lifetimes;
-use crate::Bytes;
-use crate::Phase;
-use crate::record::{BufferId, Event, Recording, Role};
+use crate::bytes::Bytes;
+use crate::mark::Role;
+use crate::phase::Phase;
+use crate::recording::{BufferId, Event, Recording};
 
 /// The purpose of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

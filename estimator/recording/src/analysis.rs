@@ -12,14 +12,14 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub use category::{Breakdown, Categories, Category};
-pub use history::{History, PhaseOfStep, Span, UsagePoint};
+pub use history::{History, Span, UsagePoint};
 pub use layers::LayerOf;
 pub use lifetimes::{Lifetime, Lifetimes};
 pub use timeline::{PeakPosition, PhaseMemory, Timeline};
 
-use crate::record::{Failure, LayerId, Recording};
-use crate::run_kind::RunKind;
-use crate::{Bytes, OutOfMemory, Phase};
+use crate::bytes::Bytes;
+use crate::phase::Phase;
+use crate::recording::{LayerId, Recording};
 
 /// Everything that the estimator computes from a recording.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct ActiveOp {
 }
 
 /// The memory of one layer. Each number is the largest at the end of a phase of the last step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct LayerMemory {
     /// The layer's path in the module tree.
@@ -103,34 +103,8 @@ impl Analysis {
         }
     }
 
-    /// Describes the allocation of `failure`, which is the failure of `recording`, a run of the kind `run`.
-    pub(crate) fn out_of_memory(
-        &self,
-        recording: &Recording,
-        failure: &Failure,
-        run: RunKind,
-    ) -> OutOfMemory {
-        let life = self.lifetimes.get(failure.buffer);
-        let mark = recording.marks_before(life.born);
-        let active_op = self.active_op(recording, life.born);
-        OutOfMemory {
-            bytes: recording.buffer(failure.buffer).bytes,
-            live: self
-                .timeline
-                .live(life.born)
-                .saturating_sub(recording.buffer(failure.buffer).bytes),
-            refusal: failure.refusal,
-            phase: recording
-                .marks
-                .get(mark)
-                .map_or(Phase::Init, |mark| mark.phase),
-            layer: active_op.layer,
-            run,
-        }
-    }
-
     /// The layers of the last step, in the order in which they are first used.
-    pub(crate) fn layers(&self, recording: &Recording) -> Vec<LayerMemory> {
+    pub fn layers(&self, recording: &Recording) -> Vec<LayerMemory> {
         let step = last_step(recording.marks.iter().map(|mark| mark.phase));
         let mut memory: HashMap<LayerId, LayerMemory> = HashMap::new();
         let mut add = |layer: LayerId, category: Category, bytes: Bytes| {
@@ -204,7 +178,7 @@ pub fn kernel_name(name: &str) -> String {
 ///
 /// A step that updates several networks has several optimizer phases, so a step begins with its batch. If there is no
 /// phase of a batch at all, it begins after the update before, or after the initialization.
-pub(crate) fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
+pub fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
     let phases: Vec<_> = phases.collect();
     let last = |phases: &[Phase], wanted: &[Phase]| {
         let mut phases = phases.iter();
@@ -229,7 +203,7 @@ pub(crate) fn last_step(phases: impl Iterator<Item = Phase>) -> Range<usize> {
 /// The indices of `phases` that belong to each step. A step begins with the first batch after an update; if there is no
 /// phase of a batch at all, right after an update. So a step has several batches if it accumulates their gradients, and
 /// several updates if it trains several networks.
-pub(crate) fn steps(phases: &[Phase]) -> Vec<Range<usize>> {
+pub fn steps(phases: &[Phase]) -> Vec<Range<usize>> {
     let has_batches = phases.contains(&Phase::Data);
     let mut steps: Vec<Range<usize>> = Vec::new();
     // Whether the step has had an update, so that the next batch is of another step.
@@ -253,7 +227,7 @@ pub(crate) fn steps(phases: &[Phase]) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::{last_step, steps};
-    use crate::Phase::{Backward, Data, Forward, Init, Optimizer};
+    use crate::phase::Phase::{Backward, Data, Forward, Init, Optimizer};
 
     #[test]
     fn a_step_has_all_its_batches_and_all_its_updates() {

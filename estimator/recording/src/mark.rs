@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
+use crate::bytes::Bytes;
 use crate::phase::Phase;
-use crate::record::{BufferId, LayerId};
+use crate::recording::{BufferId, LayerId};
 
 /// The end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
