@@ -3,9 +3,9 @@
 use burn::backend::{BackendTensor, DispatchTensorKind, Rocm};
 use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
+#[cfg(feature = "fusion")]
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-#[cfg(feature = "fusion")]
 use recording::Bytes;
 
 /// The buffer under a tensor.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
+#[cfg(all(feature = "autotune", feature = "fusion"))]
 use estimator::{Gpu, InPlace, Proposer, StepRuns, Tuning, largest_batch};
 use fit_check::training_job;
 use model_zoo::{Precision, Request};
-#[cfg(all(feature = "autotune", feature = "fusion"))]
 use recording::{BufferId, Event, Recording};
 
 /// The program's calls, and before each allocation what was freed since the one before it. When between two

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
+#[cfg(not(any(feature = "fusion", feature = "autotune")))]
+use estimator::InPlace;
 use estimator::{
     Analysis, Bytes, DeviceSpec, Phase, Runtime, Simulated, SimulatedCard, Tuning, fits, replay,
     simulate,
 };
 use fit_check::simulate_step;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
-#[cfg(not(any(feature = "fusion", feature = "autotune")))]
-use {estimator::InPlace, fit_check::comparison::Figures};
 
 fn resnet(name: &str, batch: usize, precision: Precision) -> (Variant, Job) {
     let variant = model_zoo::find(name).unwrap();

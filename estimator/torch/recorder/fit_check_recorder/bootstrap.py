@@ -92,7 +92,7 @@ def _install(torch: types.ModuleType) -> None:
     if settings.from_environment().measure:
         from . import measure
 
-        measure.install()
+        measure.install(imports)
     else:
         from . import install
 

@@ -81,7 +81,11 @@ def _bound(mode: CardMode, name: str, args: tuple[Any, ...]) -> Any:
         total = args[1] if len(args) > 1 and isinstance(args[1], int) else count
         return empty(total)
     if name == "aten::bincount":
-        return empty(count)
+        # Who names a least length has no larger value: a matrix of confusion is made of it.
+        least = args[2] if len(args) > 2 else 0
+        weights = args[1] if len(args) > 1 else None
+        weighted = torch.float32 if weights is not None and weights.dtype == torch.float32 else torch.float64
+        return empty(least or count, dtype=torch.int64 if weights is None else weighted)
     return None
 
 

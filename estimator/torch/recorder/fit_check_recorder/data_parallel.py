@@ -9,6 +9,7 @@ With `gradient_as_bucket_view` the gradients are views of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -62,6 +63,10 @@ class Logger:
 
     def __init__(self, reducer: Any) -> None:
         self.reducer = reducer
+
+    def _get_ddp_logging_data(self) -> Any:
+        # Asked for what the graph is like, once a training is over (`can_set_static_graph`): nothing is known of it.
+        return SimpleNamespace(strs_map={}, ints_map={})
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None

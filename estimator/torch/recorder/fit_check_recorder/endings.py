@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from types import TracebackType
 
 from . import script
@@ -48,6 +50,9 @@ def end_process() -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
+    if threading.current_thread() is threading.main_thread():
+        # PyTorch's own handler raises an error in this thread when a worker is killed, and the program would go on.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     workers = multiprocessing.active_children()
     for worker in workers:
         worker.kill()

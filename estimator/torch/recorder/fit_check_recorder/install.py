@@ -30,6 +30,7 @@ def install(imports: AfterImport) -> None:
     from . import (
         card,
         compilers,
+        ctc,
         distributed,
         foreach,
         large_weights,
@@ -42,6 +43,7 @@ def install(imports: AfterImport) -> None:
         replicas,
         sdpa,
         stored_tensors,
+        subclasses,
         synced_norms,
         tensor_types,
     )
@@ -68,6 +70,8 @@ def install(imports: AfterImport) -> None:
     large_weights.install(mode)
     stored_tensors.install(mode)
     tensor_types.install()
+    subclasses.install(mode)
+    ctc.install()
     recording.modules.install(mode.before_first_backward)
     recording.steps.updates.install()
     packages.install(imports, mode)

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from . import endings, settings
+from . import endings, other_optimizers, settings
+from .bootstrap import AfterImport
 from .process_stream import ProcessStream
 from .updates import Updates
 
@@ -24,10 +25,11 @@ _COUNTERS = (
 )
 
 
-def install() -> None:
+def install(imports: AfterImport) -> None:
     """Measure this process, once it uses the GPU."""
     measuring = Measuring(settings.from_environment())
     measuring.updates.install()
+    other_optimizers.install(imports, measuring.updates)
     measuring.follow_backward()
     endings.follow(measuring)
 

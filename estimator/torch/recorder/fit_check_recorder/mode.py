@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import counts, current_device, data_dependent, kernels, transfers, values
+from . import counts, current_device, data_dependent, kernels, subclasses, transfers, values
 from .joins import Joins
 from .kernels import Inside
 from .recording import Recording
@@ -53,6 +53,7 @@ class Operator:
     gemm: bool
     special: Callable[..., Any] | None
     random: bool
+    unknown: bool
 
 
 class _Thread(threading.local):
@@ -99,13 +100,12 @@ class CardMode(TorchDispatchMode):
             gemm=is_aten and name in kernels.GEMMS,
             special=transfers.SPECIAL.get(func),
             random=any(argument.name == "generator" for argument in schema.arguments),
+            unknown=func.namespace not in _KNOWN_NAMESPACES,
         )
         if is_aten and name in _FILLS:
             operator.special = transfers.fill
         if is_aten and name.startswith("_foreach_") and name.endswith("_"):
             operator.special = transfers.write_list
-        if func.namespace not in _KNOWN_NAMESPACES:
-            self.recording.approximate_here("unknown operator", schema.name)
         self._operators[func] = operator
         return operator
 
@@ -120,6 +120,11 @@ class CardMode(TorchDispatchMode):
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device  # asked for at every turn
         kwargs = kwargs or {}
+        if subclasses.both and not subclasses.both.isdisjoint(types):
+            args, kwargs = subclasses.without((args, kwargs))
+            types = (FakeTensor, *(kind for kind in types if kind not in subclasses.both))
+            if func is _DEVICE:
+                return args[0].fake_device
         if not self._thread.ready:
             # Tensors from lists are made on the processor and then moved. The flag is one of each thread.
             torch._C._set_only_lift_cpu_tensors(True)
@@ -177,6 +182,8 @@ class CardMode(TorchDispatchMode):
         kwargs: dict[str, Any],
     ) -> Any:
         """Run an operator on the card: its kernel's own allocations, its outputs, its known values."""
+        if operator.unknown:
+            self.recording.approximate_here("unknown operator", operator.name)
         known = values.compute(func, operator, args, kwargs)
         fake_args, fake_kwargs = self._without_data(args, kwargs)
         joined = self.joins.in_place(func, fake_args)
@@ -213,7 +220,7 @@ class CardMode(TorchDispatchMode):
         if inside and inside.order is not None:
             for index in inside.order:
                 storages.see(result[index], operator.name)
-        elif inside and inside.each:
+        elif inside and (inside.each or inside.tried):
             self._see_each(operator, inside, result, device)
         elif operator.allocates:
             if type(result) is FakeTensor:
@@ -250,6 +257,8 @@ class CardMode(TorchDispatchMode):
             if output is None:
                 continue
             storages.see(output, operator.name)
+            if inside.tried and number < 2:
+                self.recording.on_trials((inside.tried, number))
             for size in inside.each.get(number, ()):
                 storages.give(storages.take(size, operator.name, OPTIONAL, device))
                 self.recording.approximate("kernel by rule", inside.rule or operator.name, size)

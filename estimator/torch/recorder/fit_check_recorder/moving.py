@@ -7,7 +7,8 @@ one everywhere in the network (tied weights stay tied), and in optimizers that w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableSequence
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ class _Move(threading.local):
 
 
 _move = _Move()
+#: All optimizers that there are: a scaler looks through the parameters of one before it steps first.
+_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
 def install() -> None:
@@ -49,6 +52,9 @@ def install() -> None:
         finally:
             _move.depth -= 1
             if _move.depth == 0:
+                if any(new is not old for old, new in _move.moved.values()):
+                    for optimizer in list(_optimizers):
+                        _follow(optimizer)
                 _move.moved = {}
         return module
 
@@ -62,6 +68,13 @@ def install() -> None:
         original_zero(optimizer, *args, **kwargs)
 
     torch.optim.Optimizer.zero_grad = zero_grad
+    original_add = torch.optim.Optimizer.add_param_group
+
+    def add_param_group(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        _optimizers.add(optimizer)
+        original_add(optimizer, *args, **kwargs)
+
+    torch.optim.Optimizer.add_param_group = add_param_group
 
 
 def _moved(parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Parameter:
@@ -95,9 +108,17 @@ def _moved(parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], tor
 def _follow(optimizer: torch.optim.Optimizer, *hook_arguments: Any) -> None:
     """Put the parameters that moved into an optimizer in place of those that it was made with."""
     for group in optimizer.param_groups:
-        parameters = group["params"]
-        for index, parameter in enumerate(parameters):
-            successor = getattr(parameter, _SUCCESSOR, None)
-            while successor is not None:
-                parameters[index] = successor
-                successor = getattr(successor, _SUCCESSOR, None)
+        replace_moved(group["params"])
+
+
+def replace_moved(parameters: MutableSequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Replace those in a list that moved, and return each with what it is now."""
+    replaced = []
+    for index, parameter in enumerate(parameters):
+        now, successor = parameter, getattr(parameter, _SUCCESSOR, None)
+        while successor is not None:
+            now, successor = successor, getattr(successor, _SUCCESSOR, None)
+        if now is not parameter:
+            parameters[index] = now
+            replaced.append((parameter, now))
+    return replaced

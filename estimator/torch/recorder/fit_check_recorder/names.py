@@ -28,6 +28,7 @@ _NAMES = [
     "torch.UntypedStorage._cdata",
     "torch.UntypedStorage.to",
     "torch._utils._rebuild_tensor",
+    "torch._is_all_true",
     "torch.autograd._get_sequence_nr",
     "torch.autograd._engine_run_backward",
     "torch.autograd.graph._engine_run_backward",

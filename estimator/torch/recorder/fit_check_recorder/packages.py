@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from . import bitsandbytes_weights, compilers
+from . import bitsandbytes_weights, compilers, other_optimizers
 
 if TYPE_CHECKING:
     from .bootstrap import AfterImport
@@ -20,6 +20,7 @@ def install(imports: AfterImport, mode: CardMode) -> None:
     imports.call("transformers.utils.import_utils", _transformers)
     imports.call("bitsandbytes.nn.modules", bitsandbytes_weights.weights(mode))
     imports.call("bitsandbytes.functional", bitsandbytes_weights.managed_memory)
+    other_optimizers.install(imports, recording.steps.updates)
     compilers.stand_in_flash_attention()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from . import script
@@ -13,6 +13,8 @@ from .settings import Settings
 from .steps import Steps
 from .storages import Storages
 from .stream import LineStream
+
+_TRIALS = "kernels are tried in memory that is free, in the first step: the GPU shows more for that moment"
 
 
 class Recording(ProcessStream):
@@ -27,6 +29,7 @@ class Recording(ProcessStream):
         self.current_stream = lambda device: 0
         self._approximations: dict[tuple[str, str], list[int]] = {}
         self._operators: dict[str, int] = {}
+        self._tried: set[Hashable] = set()
 
     # What the other files tell.
 
@@ -61,6 +64,17 @@ class Recording(ProcessStream):
     def on_empty_cache(self) -> None:
         """`torch.cuda.empty_cache()`."""
         self.write("e")
+
+    def on_trials(self, convolution: Hashable) -> None:
+        """With `cudnn.benchmark` cuDNN tries kernels when it meets a convolution first; PyTorch then empties its cache.
+
+        So does `run_single_conv` in native/cudnn/Conv_v8.cpp. Kernels are tried in a workspace of a size that cuDNN
+        alone knows, or in less if the card has not so much memory left.
+        """
+        if convolution not in self._tried:
+            self._tried.add(convolution)
+            self.on_empty_cache()
+            self.approximate("cudnn.benchmark", _TRIALS)
 
     def on_reset_peak(self, device: int) -> None:
         """`torch.cuda.reset_peak_memory_stats()`."""

@@ -25,7 +25,7 @@ class Steps:
         self.backward_calls = 0
         self._has_updated = False
         self._hash = 0
-        self._previous: int | None = None
+        self._signatures: list[int] = []
         self._frees: list[tuple[int, int]] = []
         self._sizes: dict[int, int] = {}
         self._next = 0
@@ -87,17 +87,25 @@ class Steps:
     def step_ended(self) -> None:
         """A step has ended: after enough of them the recording ends."""
         self._flush_frees()
-        signature, self._hash, self._begin = self._hash, 0, self._next
+        self._signatures.append(self._hash)
+        self._hash, self._begin = 0, self._next
         wanted, made = self._recording.settings.steps, self.updates.count
         if wanted is not None:
             if made >= wanted:
                 self._finish()
-        elif signature == self._previous:
+        elif self._repeats():
             self._finish()
         elif made >= _MOST_STEPS:
             self._recording.approximate("steps differ", f"no two of {made} steps made the same allocations")
             self._finish()
-        self._previous = signature
+
+    def _repeats(self) -> bool:
+        """Whether the last step was like the one before, or the last two like the two before.
+
+        What Python collects, or a loader hands on late, may die at every second step (fastai's batches).
+        """
+        past = self._signatures
+        return past[-1:] == past[-2:-1] or (len(past) >= 4 and past[-2:] == past[-4:-2])
 
     def _finish(self) -> None:
         if self._recording.muted:

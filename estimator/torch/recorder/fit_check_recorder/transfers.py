@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import values
+from . import ctc, subclasses, values
 from .kernels import recurrent as recurrent_kernels
 from .storages import TEMPORARY
 
@@ -34,6 +34,7 @@ def to_copy(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwa
     target = source.device if device is None else torch.device(device)
     dtype = kwargs.get("dtype") or source.dtype
     if target.type == "cuda" and not fake:
+        source = subclasses.real(source)
         strides = _strides(source, kwargs.get("memory_format"))
         result = mode.empty(source.shape, strides, dtype, target)
         mode.recording.storages.see(result, operator.name)
@@ -196,4 +197,5 @@ SPECIAL: dict[OpOverload, Any] = {
     aten._cudnn_rnn.default: recurrent,
     aten._cudnn_rnn_backward.default: recurrent_backward,
     aten._cudnn_init_dropout_state.default: dropout_state,
+    **ctc.SPECIAL,
 }

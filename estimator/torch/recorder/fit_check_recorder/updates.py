@@ -42,8 +42,8 @@ class Updates:
 
     def install(self) -> None:
         """Follow each step of each optimizer."""
-        torch_optimizer.register_optimizer_step_pre_hook(self._begins)
-        torch_optimizer.register_optimizer_step_post_hook(self._ended)
+        torch_optimizer.register_optimizer_step_pre_hook(self.begins)
+        torch_optimizer.register_optimizer_step_post_hook(self.ended)
 
     def enter(self, phase: str) -> None:
         """A phase begins, unless it is the one that there is."""
@@ -51,11 +51,13 @@ class Updates:
             self._phase = phase
             self._observer.on_phase(phase, self.count)
 
-    def _begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def begins(self, optimizer: Any, *hook_arguments: Any) -> None:
+        """An optimizer is about to update."""
         self._observer.optimizer_begins(optimizer)
         self.enter("optimizer")
 
-    def _ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def ended(self, optimizer: Any, *hook_arguments: Any) -> None:
+        """An optimizer has updated."""
         self._observer.optimizer_ended(optimizer)
         if self._first is None:
             self._first = id(optimizer)

@@ -71,3 +71,46 @@ def test_marked_elements_bound_what_is_found(record):
         """
     )
     assert run.output.split() == ["128", "512", "256"]
+
+
+def test_a_scaler_finds_the_gradients_of_parameters_that_moved(record):
+    """As accelerate does: the network moves after the optimizer was made, and nothing clears gradients before."""
+    run = record(
+        """
+        import torch
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=1)
+        scaler = torch.amp.GradScaler()
+        model.cuda()
+        scaler.scale(model(torch.ones(2, 4, device="cuda")).sum()).backward()
+        scaler.unscale_(optimizer); scaler.step(optimizer); scaler.update()
+        print([p.device.type for group in optimizer.param_groups for p in group["params"]])
+        """
+    )
+    assert run.output == "['cuda', 'cuda']\n", run.errors
+
+
+def test_an_unknown_loss_is_finite(record):
+    """A program that stops where its loss is not finite goes on."""
+    run = record(
+        """
+        import torch
+        loss = torch.randn(4, device="cuda").sum()
+        print(bool(loss.isfinite()), bool(torch.isfinite(loss)), bool(~torch.isfinite(loss)), bool(torch.isnan(loss)))
+        print(torch.isfinite(torch.tensor([1.0, float("inf")], device="cuda")).tolist())
+        """
+    )
+    assert run.output.splitlines() == ["True True False False", "[True, False]"], run.errors
+    assert ("check taken as passed", "isfinite of a tensor on the card") in run.approximations()
+
+
+def test_a_distribution_takes_unknown_parameters(record):
+    run = record(
+        """
+        import torch
+        logits = torch.randn(1, 2, device="cuda")
+        chosen = torch.distributions.Categorical(logits=logits)
+        print(chosen.log_prob(chosen.sample()).shape, torch.distributions.Normal(logits, logits.exp()).sample().shape)
+        """
+    )
+    assert run.output.splitlines() == ["torch.Size([1]) torch.Size([1, 2])"], run.errors

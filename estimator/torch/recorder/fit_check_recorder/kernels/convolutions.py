@@ -11,7 +11,7 @@ off other jobs are stands in docs/pytorch.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -113,14 +113,29 @@ class _Convolution:
         return parts * 4 * self.weight.numel() if parts > 2 else 0
 
 
+def _tried(card: Card, operator: str, source: torch.Tensor, weight: torch.Tensor, settings: Sequence[Any]) -> Hashable:
+    """Follow `BenchmarkCache` in native/cudnn/Conv_v8.cpp: what makes a convolution another one."""
+    if not torch.backends.cudnn.benchmark:
+        return None
+    backend = torch._C._select_conv_backend(source, weight, None, *settings, None)
+    # Whether cuDNN takes bfloat16 is asked of the card: see `memory_formats.py`.
+    half = source.dtype == torch.bfloat16 and card.capability[0] >= 8
+    names = ("Cudnn", "CudnnTranspose", *(("Slow2d", "SlowDilated2d", "CudaDepthwise2d") if half else ()))
+    if backend.name not in names:
+        return None
+    tensors = ((t.dtype, tuple(t.shape), t.is_contiguous()) for t in (source, weight))
+    return (operator, *tensors, *(tuple(s) if isinstance(s, (list, tuple)) else s for s in settings))
+
+
 def _convolution(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
     """Follow `cudnn_convolution` in native/cudnn/ConvShared.cpp."""
     source, weight = args[:2]
     copies = _copies((source, weight), _format(source, weight))
     convolution = _Convolution(card, source, weight, result, args[3])
+    tried = _tried(card, "forward", source, weight, args[3:9])
     if not convolution.is_modelled():
-        return Inside(before=copies, unknown=_WORKSPACE)
-    return Inside(before=copies, each={0: convolution.result()}, rule=_WORKSPACE)
+        return Inside(before=copies, unknown=_WORKSPACE, tried=tried)
+    return Inside(before=copies, each={0: convolution.result()}, rule=_WORKSPACE, tried=tried)
 
 
 def _convolution_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Inside | None:
@@ -129,10 +144,11 @@ def _convolution_backward(card: Card, args: tuple[Any, ...], kwargs: dict[str, A
     copies = _copies((grad, source, weight), _format(source, weight))
     bias = bias_gradient(card, grad) if args[10][2] else ()
     convolution = _Convolution(card, source, weight, grad, args[4])
+    tried = _tried(card, "backward", source, weight, args[4:10])
     if not convolution.is_modelled():
-        return Inside(before=copies, after=bias, unknown=_WORKSPACE)
+        return Inside(before=copies, after=bias, unknown=_WORKSPACE, tried=tried)
     each = {0: convolution.result(), 1: convolution.weight_gradient()}
-    return Inside(before=copies, each=each, after=bias, rule=_WORKSPACE)
+    return Inside(before=copies, each=each, after=bias, rule=_WORKSPACE, tried=tried)
 
 
 RULES: dict[str, Rule] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ class Inside:
     rule: str | None = None
     #: What else the kernel takes, which nobody knows without its library.
     unknown: str | None = None
+    #: What cuDNN tries kernels for when it meets it first: for the first output, and then for the second.
+    tried: Hashable = None
 
 
 Rule = Callable[[Card, tuple[Any, ...], dict[str, Any], Any], Inside | None]
