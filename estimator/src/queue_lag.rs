@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use recording::{Analysis, Bytes, Failure, QueueLag, Recording};
 
 use crate::OutOfMemory;
-use crate::card::DeviceSpec;
 use crate::parallel::parallel_find_map;
 use crate::replay::replay;
 use crate::run_kind::RunKind;
@@ -15,22 +14,12 @@ use crate::simulated::Simulated;
 /// which completed. burn's tuner may choose otherwise in a run with that lag: where it tunes, this is no more than a sample.
 pub(crate) fn refused_with_lag(run: &Simulated, lags: &[QueueLag]) -> Option<OutOfMemory> {
     parallel_find_map(lags, |lag| {
-        let (recording, failure) = replay_with_lag(&run.recording, &run.spec, *lag);
+        let recording = run.recording.with_queue_lag(*lag);
+        let bytes = |buffer| recording.buffer(buffer).bytes;
+        let failure = replay(&run.spec, &recording, bytes).failure?;
         let kind = RunKind::on(&run.spec).with_queue_lag(*lag);
-        failure.map(|failure| out_of_memory(recording, failure, kind))
+        Some(out_of_memory(recording, failure, kind))
     })
-}
-
-/// Replays `recording`, which had no queue lag, with `queue_lag` on a device like `device`. Returns the recording that is
-/// replayed, and the allocation that the device refused.
-pub(crate) fn replay_with_lag(
-    recording: &Recording,
-    device: &DeviceSpec,
-    queue_lag: QueueLag,
-) -> (Recording, Option<Failure>) {
-    let recording = recording.with_queue_lag(queue_lag);
-    let outcome = replay(device, &recording, |buffer| recording.buffer(buffer).bytes);
-    (recording, outcome.failure)
 }
 
 /// Describes the allocation that a card refused in a replay of `recording`, which is as of a run of the kind `run`.

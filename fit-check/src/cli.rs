@@ -9,9 +9,9 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueE
 use serde::{Deserialize, Serialize};
 
 use crate::child_process;
-use crate::exit_status::UNKNOWN;
 use crate::input_options::TypedSizes;
 use crate::separator;
+use crate::user_error::UserError;
 
 /// Does this training job fit on this card? What is the largest batch that does? Where does
 /// the memory go?
@@ -41,24 +41,24 @@ pub fn command() -> clap::Command {
         .subcommands(shown.cloned())
 }
 
-/// Parses the arguments of this process. If there is no such command line, this prints why and ends the process.
-pub fn parse() -> Cli {
+/// Parses the arguments of this process. If clap refuses them, this prints why and ends the process.
+///
+/// # Errors
+///
+/// A program is there without the `--` before it.
+pub fn parse() -> Result<Cli, UserError> {
     if child_process::is_own() {
-        return Cli::parse();
+        return Ok(Cli::parse());
     }
-    let matches = command().try_get_matches().unwrap_or_else(|error| {
-        let words: Vec<_> = std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        match separator::missing(&words, &error) {
-            Some(missing) => {
-                anstream::eprintln!("{missing}");
-                std::process::exit(UNKNOWN.into())
-            }
-            None => error.exit(),
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            let words: Vec<_> = words.collect();
+            return Err(separator::missing(&words, &error).unwrap_or_else(|| error.exit()));
         }
-    });
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    };
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }
 
 /// A command and its options.

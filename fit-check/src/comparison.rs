@@ -37,7 +37,7 @@ pub struct Figures {
 
 impl Figures {
     /// How far this estimate is from `measured`, in bytes: what is in use and reserved at the end of every phase, and the most
-    /// reserved. What differs by no more than [`METADATA`] counts as equal.
+    /// reserved, where they do not [count as equal](count_as_equal).
     pub fn distance(&self, measured: &Self) -> Bytes {
         let most = [(self.peak_reserved_bytes, measured.peak_reserved_bytes)];
         let within = self
@@ -50,11 +50,8 @@ impl Figures {
                 (e.reserved_bytes, m.reserved_bytes),
             ]
         });
-        let apart = |(estimated, measured): (Bytes, Bytes)| Bytes(estimated.0.abs_diff(measured.0));
-        ends.chain(counted)
-            .map(apart)
-            .filter(|bytes| *bytes > METADATA)
-            .sum()
+        let differ = ends.chain(counted).filter(|(e, m)| !count_as_equal(*e, *m));
+        differ.map(|(e, m)| Bytes(e.0.abs_diff(m.0))).sum()
     }
 
     /// Pairs the phases of this estimate with those of `measured`, as far as both go.
@@ -280,9 +277,14 @@ pub(crate) fn is_near(error: f64, tolerance: f64) -> bool {
     (0.0..=tolerance).contains(&error)
 }
 
-/// The error of an estimate relative to the measurement; zero where it is at most [`METADATA`] off.
+/// Whether both count as equal: they differ by [`METADATA`] at most.
+pub fn count_as_equal(estimated: Bytes, measured: Bytes) -> bool {
+    estimated.0.abs_diff(measured.0) <= METADATA.0
+}
+
+/// The error of an estimate relative to the measurement; zero where both [count as equal](count_as_equal).
 fn error(estimated: Bytes, measured: Bytes) -> f64 {
-    match Bytes(estimated.0.abs_diff(measured.0)) <= METADATA {
+    match count_as_equal(estimated, measured) {
         true => 0.0,
         false => relative(estimated, measured),
     }

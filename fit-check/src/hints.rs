@@ -4,7 +4,7 @@ use estimator::{Meaning, SizeError};
 use model_zoo::Setting;
 
 use crate::input_options::SizeOption;
-use crate::separator::is_script;
+use crate::separator::{following, is_script};
 use crate::user_error::{UserError, either};
 
 impl From<anyhow::Error> for UserError {
@@ -61,7 +61,7 @@ impl From<model_zoo::Error> for UserError {
             model_zoo::Error::UnknownModel { name, nearest } => {
                 Self::new(text).hint(match nearest[..] {
                     _ if is_script(&name) => {
-                        format!("`fit-check run --gpu CARD -- python {name}` follows a program")
+                        format!("`{}` follows a program", following(name))
                     }
                     [] => "`fit-check models` lists what there is".to_string(),
                     _ => format!(

@@ -12,5 +12,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     completion::answer();
-    fit_check::program::main(|| run(cli::parse()))
+    fit_check::program::main(|| run(cli::parse()?))
 }

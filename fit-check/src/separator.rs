@@ -1,5 +1,6 @@
 //! A program on the command line without the `--` before it.
 
+use std::fmt;
 use std::path::Path;
 
 use clap::error::ErrorKind;
@@ -58,6 +59,11 @@ fn is_program(word: &str) -> bool {
 /// Whether `text` is the name of a script of Python.
 pub fn is_script(text: &str) -> bool {
     text.ends_with(".py")
+}
+
+/// The command that follows `script`.
+pub fn following(script: impl fmt::Display) -> String {
+    format!("fit-check run --gpu CARD -- python {script}")
 }
 
 #[cfg(test)]

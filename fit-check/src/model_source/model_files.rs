@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::file_kind::{LOOKED_AT, other_file};
+use crate::separator::{following, is_script};
 use crate::user_error::{UserError, printable};
 
 /// Larger than any `config.json`: the 21,843 classes of ImageNet-21k, each with its label in two
@@ -137,13 +138,10 @@ fn nothing_in(folder: &Path) -> UserError {
 
 /// The error for the file at `path` that begins with `bytes`, if it is of a kind that fit-check does not read.
 pub(super) fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), UserError> {
-    if path.extension().is_some_and(|ending| ending == "py") {
-        let path = path.display();
-        return Err(
-            UserError::new(format!("{path} is a Python program")).hint(format!(
-                "`fit-check run --gpu CARD -- python {path}` follows it"
-            )),
-        );
+    let script = path.to_string_lossy();
+    if is_script(&script) {
+        let error = UserError::new(format!("{script} is a Python program"));
+        return Err(error.hint(format!("`{}` follows it", following(&script))));
     }
     match other_file(&bytes[..bytes.len().min(LOOKED_AT)]) {
         None => Ok(()),

@@ -1,7 +1,7 @@
 //! What the two sides of a case report, and in what they differ.
 
 use estimator::{Bytes, DeviceDescription};
-use fit_check::comparison::{Figures, METADATA};
+use fit_check::comparison::{Figures, count_as_equal};
 use serde::{Deserialize, Serialize};
 
 /// How a side ended.
@@ -67,10 +67,10 @@ pub struct CaseOutcome {
 }
 
 impl Tally {
-    /// Adds a pair of values, which are equal if they differ by no more than [`METADATA`].
+    /// Adds a pair of values, which are equal if they [count as such](count_as_equal).
     pub fn add(&mut self, estimated: Bytes, measured: Bytes) {
         self.phases += 1;
-        if Bytes(estimated.0.abs_diff(measured.0)) <= METADATA {
+        if count_as_equal(estimated, measured) {
             self.equal += 1;
             return;
         }

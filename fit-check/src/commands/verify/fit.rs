@@ -115,19 +115,22 @@ fn nearest_run(
     simulate: impl Fn(DeviceSpec) -> Result<Simulated, estimator::Error>,
 ) -> (Figures, Option<String>) {
     let mut nearest = usual;
+    let mut distance = nearest.0.distance(measured);
     for device in RunKind::others(&proof.device()) {
         // A run that fails, or that the device refuses, is not the one that was measured.
         let run = simulate(device).ok().filter(|run| run.outcome().is_ok());
         let Some(run) = run else { continue };
         let figures = Figures::estimated(&run, overhead(proof));
-        if figures.distance(measured) < nearest.0.distance(measured) {
+        let closer = figures.distance(measured);
+        if closer < distance {
             let kind = RunKind {
                 tuning: Tuning::Warm,
                 ..RunKind::on(&run.spec)
             };
             nearest = (figures, Some(kind.to_string().trim_start().to_string()));
+            distance = closer;
         }
-        if nearest.0.distance(measured) == Bytes::ZERO {
+        if distance == Bytes::ZERO {
             break;
         }
     }
