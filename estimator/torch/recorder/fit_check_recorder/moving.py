@@ -12,7 +12,6 @@ from collections.abc import Callable, MutableSequence
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _SUCCESSOR = "_fit_successor"
 
@@ -60,19 +59,13 @@ def install() -> None:
 
     apply.__wrapped__ = original  # type: ignore[attr-defined]
     torch.nn.Module._apply = apply
-    register_optimizer_step_pre_hook(_follow)
-    original_zero = torch.optim.Optimizer.zero_grad
-
-    def zero_grad(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        _follow(optimizer)
-        original_zero(optimizer, *args, **kwargs)
-
-    torch.optim.Optimizer.zero_grad = zero_grad
     original_add = torch.optim.Optimizer.add_param_group
 
     def add_param_group(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        _optimizers.add(optimizer)
         original_add(optimizer, *args, **kwargs)
+        _optimizers.add(optimizer)
+        # What it was given may have moved before.
+        _follow(optimizer)
 
     torch.optim.Optimizer.add_param_group = add_param_group
 
@@ -105,7 +98,7 @@ def _moved(parameter: torch.nn.Parameter, function: Callable[[torch.Tensor], tor
     return result
 
 
-def _follow(optimizer: torch.optim.Optimizer, *hook_arguments: Any) -> None:
+def _follow(optimizer: torch.optim.Optimizer) -> None:
     """Put the parameters that moved into an optimizer in place of those that it was made with."""
     for group in optimizer.param_groups:
         replace_moved(group["params"])
