@@ -1,4 +1,4 @@
-"""bitsandbytes: weights of 4 and 8 bits, and optimizers whose state lies in managed memory.
+"""bitsandbytes: weights of 4 and 8 bits, optimizers whose state lies in managed memory, and its compiled library.
 
 Its parameters are subclasses of Tensor that PyTorch makes from raw storage, so they are made from real tensors
 on the processor that take no memory, and keep the storage of a fake one once they are on the card.
@@ -15,6 +15,7 @@ from .large_weights import untouched
 
 if TYPE_CHECKING:
     from .mode import CardMode
+    from .recording import Recording
 
 
 def weights(mode: CardMode) -> Any:
@@ -54,6 +55,43 @@ def _replace_constructor(mode: CardMode, kind: type) -> None:
 
     kind.device = property(device)
     kind.is_cuda = property(lambda tensor: tensor.device.type == "cuda")
+
+
+class _Library:
+    """The compiled library: its functions for the processor are called, and a launch on the card does nothing.
+
+    Who calls it by address (axolotl, unsloth) has allocated all that a kernel writes.
+    """
+
+    def __init__(self, library: Any, recording: Recording) -> None:
+        self._library = library
+        self._recording = recording
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class of the library, for which its own package asks."""
+        return type(self._library)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._library, name)
+        if not callable(found) or "cpu" in name:
+            return found
+
+        def launch(*args: Any) -> int:
+            self._recording.approximate("kernel without data", name)
+            return 0
+
+        return launch
+
+
+def launches(recording: Recording) -> Any:
+    """Put it in the place of the library, once `bitsandbytes.cextension` has loaded that."""
+
+    def replace(module: types.ModuleType) -> None:
+        if hasattr(module, "lib"):
+            module.lib = _Library(module.lib, recording)
+
+    return replace
 
 
 def managed_memory(module: types.ModuleType) -> None:

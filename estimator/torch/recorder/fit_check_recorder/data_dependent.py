@@ -35,8 +35,9 @@ def run(
     result = _bound(mode, name, args)
     if result is None:
         raise DynamicOutputShapeException(func)
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(result))
-    mode.recording.approximate_here(_NOTE, name, size)
+    if not _is_exact(name, args):
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(result))
+        mode.recording.approximate_here(_NOTE, name, size)
     return result
 
 
@@ -87,6 +88,11 @@ def _bound(mode: CardMode, name: str, args: tuple[Any, ...]) -> Any:
         weighted = torch.float32 if weights is not None and weights.dtype == torch.float32 else torch.float64
         return empty(least or count, dtype=torch.int64 if weights is None else weighted)
     return None
+
+
+def _is_exact(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether the size needs no values but those of a mask that is known: the labels that count, for one."""
+    return name == "aten::index" and all(values.of(mask) is not None for mask in args[1] if mask is not None)
 
 
 def _masked(mode: CardMode, source: torch.Tensor, indices: Any, empty: Any) -> FakeTensor | None:

@@ -38,5 +38,31 @@ def install(recording: Recording) -> None:
     dist.init_process_group = init_process_group
     dist.distributed_c10d.init_process_group = init_process_group
     dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = lambda: True
+    _exchange_no_objects(dist)
     data_parallel.install()
     torch.cuda.nccl.version = lambda: (2, 27, 0)
+
+
+def _exchange_no_objects(dist: Any) -> None:
+    """Python's objects, whose sizes would be exchanged first: each rank has its own, and takes them for the others'."""
+
+    def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def all_gather_object(object_list: list[Any], obj: Any, *args: Any, **kwargs: Any) -> None:
+        object_list[:] = [obj] * len(object_list)
+
+    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *args: Any, **kwargs: Any) -> None:
+        if object_gather_list is not None:
+            all_gather_object(object_gather_list, obj)
+
+    def scatter_object_list(
+        scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if scatter_object_input_list:
+            scatter_object_output_list[0] = scatter_object_input_list[dist.get_rank()]
+
+    for function in (broadcast_object_list, all_gather_object, gather_object, scatter_object_list):
+        setattr(dist, function.__name__, function)
+        setattr(dist.distributed_c10d, function.__name__, function)

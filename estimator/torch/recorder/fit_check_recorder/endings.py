@@ -6,16 +6,24 @@ import atexit
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from types import TracebackType
+from typing import Any
 
 from . import script
 from .process_stream import ProcessStream
 
+#: Other ranks that this one started, and for how many seconds it waits for their last lines.
+_ranks: list[subprocess.Popen[Any]] = []
+_PATIENCE = 60
+
 
 def follow(stream: ProcessStream) -> None:
     """Write the last line however the program ends."""
+    _follow_ranks()
     hook = sys.excepthook
 
     def on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -43,6 +51,28 @@ def follow(stream: ProcessStream) -> None:
     atexit.register(lambda: stream.say_bye("exit"))
 
 
+def _follow_ranks() -> None:
+    """Keep the ranks that the first one starts by itself, as Lightning's does: nobody else waits for them."""
+    start = subprocess.Popen.__init__
+
+    def init(process: subprocess.Popen[Any], *args: Any, **kwargs: Any) -> None:
+        start(process, *args, **kwargs)
+        if "LOCAL_RANK" in (kwargs.get("env") or ()):
+            _ranks.append(process)
+
+    subprocess.Popen.__init__ = init  # type: ignore[method-assign,assignment]
+
+
+def _wait_for_ranks() -> None:
+    """Let them end their own recordings, which they do after as many steps."""
+    latest = time.monotonic() + _PATIENCE
+    for rank in _ranks:
+        try:
+            rank.wait(max(0, latest - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return
+
+
 def end_process() -> None:
     """End this process and the workers that it started, which load its data."""
     for stream in (sys.stdout, sys.stderr):
@@ -58,4 +88,5 @@ def end_process() -> None:
         worker.kill()
     for worker in workers:
         worker.join(timeout=1)
+    _wait_for_ranks()
     os._exit(0)

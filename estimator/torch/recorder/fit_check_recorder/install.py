@@ -34,6 +34,7 @@ def install(imports: AfterImport) -> None:
         distributed,
         foreach,
         large_weights,
+        lbfgs,
         linear,
         memory_formats,
         moving,
@@ -46,6 +47,7 @@ def install(imports: AfterImport) -> None:
         subclasses,
         synced_norms,
         tensor_types,
+        unknown_numbers,
     )
     from .mode import CardMode
     from .recording import Recording
@@ -59,6 +61,7 @@ def install(imports: AfterImport) -> None:
     foreach.install()
     plain_tensors.install(recording)
     sdpa.install(options.card)
+    lbfgs.install(recording)
     linear.install()
     memory_formats.install(options.card)
     recurrent_layers.install()
@@ -71,8 +74,9 @@ def install(imports: AfterImport) -> None:
     stored_tensors.install(mode)
     tensor_types.install()
     subclasses.install(mode)
+    unknown_numbers.install()
     ctc.install()
-    recording.modules.install(mode.before_first_backward)
+    recording.modules.install(mode.before_backward)
     recording.steps.updates.install()
     packages.install(imports, mode)
     _in_every_thread(mode)

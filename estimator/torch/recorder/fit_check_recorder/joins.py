@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._ops import OpOverload
 
 from . import linear
@@ -34,13 +35,15 @@ class Joins:
         self._engine_code = torch.autograd.graph._engine_run_backward.__code__
         self._counts: tuple[int, int] | None = None
         self._calibrating = False
+        #: Whether `torch.func` transforms what runs backward: PyTorch adds out of place there.
+        self.transformed = False
 
     def calibrate(self, mode: CardMode) -> None:
         """Learn which reference counts a tensor has that only the engine holds: they differ by version."""
         storages = mode.recording.storages
         self._calibrating = storages.ignores = True
         try:
-            with torch.enable_grad():
+            with temporarily_clear_interpreter_stack(), torch.enable_grad():
                 leaf = mode.empty((2,), (1,), torch.float32, "cuda").requires_grad_()
                 middle = leaf * 2
                 (middle.sin() + middle.cos()).sum().backward()
@@ -56,7 +59,7 @@ class Joins:
         caller = sys._getframe(2).f_back
         if caller is not None and caller.f_code is linear.code:
             return old
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or self.transformed:
             return None
         if not isinstance(new, torch.Tensor) or old.shape != new.shape or old.dtype != new.dtype:
             return None

@@ -1,7 +1,8 @@
 """`linear` with a bias: where it is not one fused operator, PyTorch adds the bias in place.
 
 It adds out of place while a dispatch mode is active (native/Linear.cpp asks `isTensorSubclassLike`), and the
-person's program has none. So the addition that `linear` makes gives back its first operand.
+person's program has none. So the addition that `linear` makes gives back its first operand. In a function that
+`torch.func` transforms, PyTorch adds out of place on a card, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def install() -> None:
     original = functional.linear
 
     def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return transformed(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    def transformed(*args: Any, **kwargs: Any) -> torch.Tensor:
         return original(*args, **kwargs)
 
     linear.__wrapped__ = original  # type: ignore[attr-defined]

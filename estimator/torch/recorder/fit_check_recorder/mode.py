@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from . import counts, current_device, data_dependent, kernels, subclasses, transfers, values
+from . import counts, current_device, custom_operators, data_dependent, kernels, subclasses, transfers, values
 from .joins import Joins
 from .kernels import Inside
 from .recording import Recording
@@ -121,6 +121,8 @@ class CardMode(TorchDispatchMode):
             return args[0].fake_device  # asked for at every turn
         kwargs = kwargs or {}
         if subclasses.both and not subclasses.both.isdisjoint(types):
+            if func._schema.name in subclasses.RESHAPING and type(args[0]) in subclasses.both:
+                return subclasses.reshape(self, func, args, kwargs)
             args, kwargs = subclasses.without((args, kwargs))
             types = (FakeTensor, *(kind for kind in types if kind not in subclasses.both))
             if func is _DEVICE:
@@ -130,8 +132,8 @@ class CardMode(TorchDispatchMode):
             torch._C._set_only_lift_cpu_tensors(True)
             self._thread.ready = True
         operator = self._operators.get(func) or self._learn(func)
-        if operator.composite and torch.is_inference_mode_enabled():
-            with self:  # composite operators come whole in this mode
+        if operator.composite:
+            with self:  # it comes whole where autograd does not take it apart: in inference mode, in custom operators
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -167,8 +169,9 @@ class CardMode(TorchDispatchMode):
             and getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
         )
 
-    def before_first_backward(self) -> None:
+    def before_backward(self) -> None:
         """Learn what the engine's references look like. At import a thread of the engine could not run Python."""
+        self.joins.transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if not self._calibrated:
             self._calibrated = True
             self.joins.calibrate(self)
@@ -183,6 +186,9 @@ class CardMode(TorchDispatchMode):
     ) -> Any:
         """Run an operator on the card: its kernel's own allocations, its outputs, its known values."""
         if operator.unknown:
+            result = custom_operators.run(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
             self.recording.approximate_here("unknown operator", operator.name)
         known = values.compute(func, operator, args, kwargs)
         fake_args, fake_kwargs = self._without_data(args, kwargs)

@@ -8,6 +8,7 @@ nodes (`_sequence_nr`), so a list of numbers at which the innermost module chang
 from __future__ import annotations
 
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -37,15 +38,17 @@ class Modules:
         self._recording = recording
         self._thread = _Thread()
         self._ids: dict[int, int] = {}
-        self._kept: list[torch.nn.Module] = []
+        #: Weak, since a network that the program drops gives its memory back. An id is that of one module at a time.
+        self._alive: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._paths: list[tuple[str, str]] = []
         self._roots: set[int] = set()
+        self._roots_seen = 0
         self._launcher: tuple[list[int], list[int]] = ([], [])
         self._sequence_number = torch.autograd._get_sequence_nr
         self._node = torch._C._current_autograd_node
         self._said = 0
 
-    def install(self, before_first_backward: Callable[[], None]) -> None:
+    def install(self, before_backward: Callable[[], None]) -> None:
         """Follow each call of a module, and each run of the autograd engine."""
         call = torch.nn.Module.__call__
 
@@ -62,7 +65,7 @@ class Modules:
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             thread = self._thread
-            before_first_backward()
+            before_backward()
             if self._recording.storages.ignores:
                 return run(*args, **kwargs)
             if thread.engine_depth == 0 and not thread.stack:
@@ -105,17 +108,24 @@ class Modules:
         if id(root) in self._roots:
             return
         self._roots.add(id(root))
-        prefix = "" if len(self._roots) == 1 else type(root).__name__
+        self._roots_seen += 1
+        prefix = "" if self._roots_seen == 1 else type(root).__name__
         for path, module in root.named_modules():
             if id(module) not in self._ids:
                 self._name(module, ".".join(part for part in (prefix, path) if part))
 
     def _name(self, module: torch.nn.Module, path: str) -> int:
-        number = len(self._kept)
-        self._ids[id(module)] = number
-        self._kept.append(module)  # its id stays its own
+        number, key = len(self._paths), id(module)
+        self._ids[key] = number
+        self._alive[key] = weakref.ref(module, lambda dead: self._forget(key, dead))
         self._paths.append((path, type(module).__name__))
         return number
+
+    def _forget(self, key: int, dead: weakref.ref[torch.nn.Module]) -> None:
+        """Another module may have the id from now on."""
+        if self._alive.get(key) is dead:
+            del self._alive[key], self._ids[key]
+            self._roots.discard(key)
 
     def current(self) -> int:
         """The number of the module that an allocation belongs to now, or -1. Writes its line if needed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -62,16 +63,17 @@ class _Groups:
     """An optimizer of Keras as PyTorch's own would look."""
 
     def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
+        self._optimizer = weakref.ref(optimizer)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        return [{"params": _tensors(self._optimizer._trainable_variables)}]
+        return [{"params": _tensors(self._optimizer()._trainable_variables)}]
 
     @property
     def state(self) -> dict[torch.Tensor, Any]:
-        parameters = _tensors(self._optimizer._trainable_variables)
-        return {parameters[0]: dict(enumerate(_tensors(self._optimizer.variables)))} if parameters else {}
+        optimizer = self._optimizer()
+        parameters = _tensors(optimizer._trainable_variables)
+        return {parameters[0]: dict(enumerate(_tensors(optimizer.variables)))} if parameters else {}
 
 
 def _tensors(variables: Any) -> list[torch.Tensor]:
@@ -79,12 +81,12 @@ def _tensors(variables: Any) -> list[torch.Tensor]:
 
 
 def _keras(module: types.ModuleType, updates: Updates) -> None:
-    seen: dict[int, _Groups] = {}
+    seen: weakref.WeakKeyDictionary[Any, _Groups] = weakref.WeakKeyDictionary()
 
     def groups(optimizer: Any) -> _Groups:
-        if id(optimizer) not in seen:
-            seen[id(optimizer)] = type(type(optimizer).__name__, (_Groups,), {})(optimizer)
-        return seen[id(optimizer)]
+        if optimizer not in seen:
+            seen[optimizer] = type(type(optimizer).__name__, (_Groups,), {})(optimizer)
+        return seen[optimizer]
 
     base = module.BaseOptimizer
     base.apply = _around(base.apply, updates, groups)

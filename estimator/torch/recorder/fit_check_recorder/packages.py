@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from . import bitsandbytes_weights, compilers, other_optimizers
+from . import bitsandbytes_weights, compilers, other_optimizers, unknown_numbers
 
 if TYPE_CHECKING:
     from .bootstrap import AfterImport
@@ -17,7 +17,9 @@ def install(imports: AfterImport, mode: CardMode) -> None:
     recording = mode.recording
     imports.call("triton.runtime.jit", compilers.replace_triton(recording))
     imports.call("triton.runtime.driver", compilers.replace_driver)
+    imports.call("yaml.representer", unknown_numbers.represent)
     imports.call("transformers.utils.import_utils", _transformers)
+    imports.call("bitsandbytes.cextension", bitsandbytes_weights.launches(recording))
     imports.call("bitsandbytes.nn.modules", bitsandbytes_weights.weights(mode))
     imports.call("bitsandbytes.functional", bitsandbytes_weights.managed_memory)
     other_optimizers.install(imports, recording.steps.updates)

@@ -79,6 +79,13 @@ def _packages() -> dict[str, str]:
     return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in _PACKAGES if name in sys.modules}
 
 
+def _rank() -> int:
+    """Which of the processes of a job this is. Launchers of single machines say the rank there alone (Lightning's)."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+
+
 def _hello(settings: Settings) -> dict[str, Any]:
     return {
         "version": STREAM_VERSION,
@@ -87,7 +94,7 @@ def _hello(settings: Settings) -> dict[str, Any]:
         "python": platform.python_version(),
         "argv": sys.argv,
         "pid": os.getpid(),
-        "rank": int(os.environ.get("RANK", 0)),
+        "rank": _rank(),
         "world_size": int(os.environ.get("WORLD_SIZE", 1)),
         "packages": _packages(),
         "settings": {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .storages import parts_of_sparse
 
 if TYPE_CHECKING:
     from .recording import Recording
@@ -30,7 +33,7 @@ class Roles:
         self._recording = recording
         self._names: dict[int, str] = {}
         self._told: dict[int, str] = {}
-        self._trees: set[tuple[int, int]] = set()
+        self._trees: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
 
     def _tell(self, tensor: torch.Tensor | None, role: str, name: str | None) -> None:
         if tensor is None or tensor.device.type != "cuda":
@@ -48,9 +51,10 @@ class Roles:
         if self._recording.stream is None:
             return
         # A module that is moved to the card has other parameters afterwards.
-        tree = (id(root), id(next(root.parameters(), None)))
-        if tree not in self._trees:
-            self._trees.add(tree)
+        first = id(next(root.parameters(), None))
+        known = self._trees.get(id(root))
+        if known is None or known[0]() is not root or known[1] != first:
+            self._trees[id(root)] = weakref.ref(root), first
             for name, parameter in root.named_parameters():
                 self._names[id(parameter)] = name
                 self._tell(parameter, "parameter", name)
@@ -78,7 +82,12 @@ class Roles:
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors with storage that a tensor subclass (DTensor) is made of."""
+    """The tensors with storage: of what a transform (`torch.func`) wraps, a sparse tensor, a subclass (DTensor)."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    if tensor.layout == torch.sparse_coo:
+        yield from parts_of_sparse(tensor)
+        return
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield tensor

@@ -15,7 +15,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN = tuple(
     {
         os.path.abspath(path)
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
         if (path := sysconfig.get_paths().get(name))
     }
     | {os.path.dirname(_HERE)}

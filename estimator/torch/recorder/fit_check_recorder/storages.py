@@ -28,6 +28,11 @@ def rounded(size: int) -> int:
     return (size + 511) & ~511
 
 
+def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What holds a sparse tensor, which has no storage of its own: the places of its values, and the values."""
+    return tensor._indices(), tensor._values()
+
+
 class Storages:
     """All blocks that live on the cards, in the order in which the program makes them."""
 
@@ -56,7 +61,14 @@ class Storages:
 
     def see(self, tensor: torch.Tensor, operator: str) -> None:
         """Note the birth of the tensor's storage, unless it is known."""
-        storage = tensor.untyped_storage()
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:
+            # How many values it has is data, too, and PyTorch's fake has none.
+            self._recording.approximate_here("sparse tensor", f"the values of what {operator} makes are not counted")
+            for part in parts_of_sparse(tensor):
+                self.see(part, operator)
+            return
         address = storage._cdata
         if address not in self._blocks and not self.ignores:
             index = tensor.device.index or 0

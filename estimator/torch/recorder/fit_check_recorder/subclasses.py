@@ -10,6 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -33,6 +34,21 @@ def plain(tensor: Any) -> Any:
 def without(value: Any) -> Any:
     """The same for all tensors in nested lists, tuples and dictionaries."""
     return tree_map_only(torch.Tensor, plain, value)
+
+
+#: Operators that give a tensor another form, or another storage, in place.
+RESHAPING = {f"aten::{name}_" for name in ("unsqueeze", "squeeze", "t", "transpose", "swapaxes", "swapdims",
+                                           "as_strided", "resize", "resize_as", "set")}  # fmt: skip
+
+
+def reshape(mode: CardMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Run such an operator on a tensor that is both: its form is that of the plain one afterwards."""
+    result: torch.Tensor = args[0]
+    with mode:
+        func(*without(args), **without(kwargs))
+    with torch._C.DisableTorchFunctionSubclass():
+        result.data = plain(result)
+    return result
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
@@ -60,7 +76,7 @@ _Card.__torch_function__ = classmethod(torch.Tensor.__torch_function__.__func__)
 def _both(kind: type) -> type:
     of_the_plain = {
         name: property(lambda tensor, name=name: getattr(_plain[tensor], name))
-        for name in ("fake_device", "fake_mode", "constant", "real_tensor", "_fit_value")
+        for name in ("fake_device", "fake_mode", "constant", "real_tensor", "dispatch_keys", "_fit_value")
     }
     # `__repr__` and the like of the program's class come first.
     result = type(kind.__name__, _bases(kind), {"__module__": kind.__module__, **of_the_plain})

@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import ctc, subclasses, values
+from . import ctc, packed_sequences, subclasses, values
 from .kernels import recurrent as recurrent_kernels
 from .storages import TEMPORARY
 
@@ -89,6 +89,17 @@ def equal(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwarg
     return True
 
 
+def all_close(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
+    """Run `torch.allclose`: a program compares what should be alike, so unknown values are."""
+    with mode:
+        result = aten.isclose.default.decompose(*args, **kwargs).all()
+    value = values.of(result)
+    if value is not None:
+        return bool(value)
+    mode.recording.approximate_here("check taken as passed", "torch.allclose of tensors on the card")
+    return True
+
+
 def same(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """Pinning gives back the tensor itself."""
     return args[0]
@@ -109,6 +120,31 @@ def fill(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs
     return target
 
 
+def draw(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
+    """Run `torch.multinomial`: what follows from a token or an action is consistent, and no token ends a text at once.
+
+    The first and the last tokens of a vocabulary are those that mean the end, so one in the middle is drawn.
+    """
+    result = mode.run(func, operator, (FakeTensor,), args, kwargs)
+    categories = args[0].shape[-1]
+    if categories and values.is_small(result):
+        drawn = (torch.arange(result.shape[-1]) + categories // 2) % categories
+        result._fit_value = values.Value(drawn.expand(result.shape).clone(), [True])
+        mode.recording.approximate_here("value not drawn", "torch.multinomial took a category in the middle")
+    return result
+
+
+def set_storage(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
+    """Run `tensor.set_(storage, ...)`: the fake mode must not keep its arguments, or the storage would never die."""
+    if not fake:
+        return NotImplemented
+    mode.fake.cache_enabled = False
+    try:
+        return mode.run(func, operator, (FakeTensor,), args, kwargs)
+    finally:
+        mode.fake.cache_enabled = True
+
+
 def write_list(mode: CardMode, func: OpOverload, operator: Operator, args: Any, kwargs: Any, fake: bool) -> Any:
     """A foreach operator that works in place allocates nothing but what its rule says."""
     for target in args[0]:
@@ -125,8 +161,8 @@ def flatten_weights(mode: CardMode, func: OpOverload, operator: Operator, args: 
     offset = 0
     with mode.fake:
         for weight in weights:
-            size, stride = weight.size(), weight.stride()
-            aten.set_.source_Storage_storage_offset(weight, flat.untyped_storage(), offset, size, stride)
+            # A storage that the fake mode is given is one that it keeps.
+            weight.data = flat.as_strided(weight.size(), weight.stride(), offset)
             offset += weight.numel()
     return flat
 
@@ -191,6 +227,10 @@ SPECIAL: dict[OpOverload, Any] = {
     aten.copy_.default: copy_,
     aten._local_scalar_dense.default: read_scalar,
     aten.equal.default: equal,
+    aten.allclose.default: all_close,
+    aten.multinomial.default: draw,
+    aten.set_.source_Storage: set_storage,
+    aten.set_.source_Storage_storage_offset: set_storage,
     aten.is_pinned.default: not_pinned,
     aten._pin_memory.default: same,
     aten._cudnn_rnn_flatten_weight.default: flatten_weights,
@@ -198,4 +238,5 @@ SPECIAL: dict[OpOverload, Any] = {
     aten._cudnn_rnn_backward.default: recurrent_backward,
     aten._cudnn_init_dropout_state.default: dropout_state,
     **ctc.SPECIAL,
+    **packed_sequences.SPECIAL,
 }

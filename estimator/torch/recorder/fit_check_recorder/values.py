@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 #: Tensors are followed up to so many bytes: what decides a branch is a mask or a scalar, not an activation.
 _MOST_BYTES = 1 << 17
+#: The tokens of a whole batch, and masks of them, may be more: what a program reads of them decides a length.
+_MOST_INTEGERS = 1 << 20
 
 _CREATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNKNOWN = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like",
             "bernoulli", "multinomial", "native_dropout", "normal"} | _CREATES  # fmt: skip
+#: Operators whose result one input can decide whatever the other is, and the value with which it does.
+_DECISIVE = {"bitwise_or": True, "logical_or": True, "__or__": True,
+             "bitwise_and": False, "logical_and": False, "__and__": False}  # fmt: skip
 
 
 class Value:
@@ -41,7 +46,9 @@ class Value:
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Whether the values of so large a tensor are followed."""
-    return tensor.numel() * tensor.element_size() <= _MOST_BYTES
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.numel() * tensor.element_size() <= _MOST_BYTES
+    return tensor.numel() <= _MOST_INTEGERS
 
 
 def of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -61,8 +68,8 @@ def overwrite(tensor: torch.Tensor, value: torch.Tensor | None) -> None:
     known = tensor.__dict__.get("_fit_value")
     if known is None:
         return
-    if value is None or not known.valid[0]:
-        known.valid[0] = False
+    if value is None or not known.valid[0] or 0 in known.tensor.stride():
+        known.valid[0] = False  # elements that share their memory cannot be written one by one
     else:
         known.tensor.copy_(value)
 
@@ -79,7 +86,7 @@ def compute(
         if type(tensor) is FakeTensor:
             value = tensor.__dict__.get("_fit_value")
             if value is None or not value.valid[0]:
-                return None
+                return _decided(func, name, args) if name in _DECISIVE else None
             inputs.append(value)
         elif not is_small(tensor):
             return None
@@ -94,6 +101,22 @@ def compute(
         return func(*real_args, **real_kwargs), inputs
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError, AssertionError):
         return None
+
+
+def _decided(func: OpOverload, name: str, args: tuple[Any, ...]) -> tuple[Any, list[Value]] | None:
+    """`x | True` and `x & False`, where `x` is unknown: a text that has its full length has ended, whatever it says."""
+    pair = args[:2]
+    if any(type(tensor) is not FakeTensor or not is_small(tensor) for tensor in pair):
+        return None
+    if _DECISIVE[name] and any(tensor.dtype != torch.bool for tensor in pair):
+        return None  # a number has more bits than the one that is set
+    known = [of(tensor) for tensor in pair]
+    if not any(value is not None and bool((value.bool() == _DECISIVE[name]).all()) for value in known):
+        return None
+    for place, tensor in enumerate(pair):
+        if known[place] is None:
+            known[place] = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    return func(*known), []
 
 
 def _makes_small(args: tuple[Any, ...]) -> bool:

@@ -1,5 +1,6 @@
 """Several cards: each rank is recorded alone."""
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -195,3 +196,42 @@ def test_resized_storage_is_freed_and_made_anew(record):
         """
     )
     assert run.output.split() == ["0", "4096", "8192"]
+
+
+def test_a_rank_that_starts_the_others_waits_for_them(record):
+    """Lightning starts them with `LOCAL_RANK` alone, and the first may be done before the second."""
+    run = record(
+        """
+        import os, subprocess, sys, time, torch
+        rank = int(os.environ.get("LOCAL_RANK", 0))
+        if rank == 0:
+            subprocess.Popen([sys.executable, *sys.argv], env=dict(os.environ, LOCAL_RANK="1"))
+        else:
+            time.sleep(3)
+        model = torch.nn.Linear(64, 64).to(rank)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        for _ in range(99):
+            model(torch.randn(8, 64, device=rank)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+        """,
+        devices=2,
+    )
+    assert run.bye["reason"] == "steps", run.errors
+    (other,) = run.path.parent.glob("lines.jsonl.*")
+    lines = [json.loads(line) for line in other.read_text().splitlines()]
+    assert (lines[0][1]["rank"], lines[-1][1]["reason"]) == (1, "steps")
+
+
+def test_objects_are_each_ranks_own(record):
+    """A rank that waits for the size of another's object would read what memory holds by chance."""
+    run = record(
+        """
+        import torch.distributed as dist
+        dist.init_process_group("nccl", rank=1, world_size=2)
+        sent, all_, out = ["mine"], [None, None], [None]
+        dist.broadcast_object_list(sent, src=0); dist.all_gather_object(all_, {"loss": 1})
+        dist.gather_object("this", None, dst=0); dist.scatter_object_list(out, ["first", "second"], src=1)
+        print(sent, all_, out)
+        """,
+        devices=2,
+    )
+    assert run.output == "['mine'] [{'loss': 1}, {'loss': 1}] ['second']\n", run.errors

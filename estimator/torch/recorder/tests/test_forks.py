@@ -87,3 +87,26 @@ def test_frozen_weights_in_four_bits_take_half_a_byte(tmp_path, record):
     assert found["self_attn.q_proj.lora_A.default.weight"] == 4 * 64 * 4
     assert [size for name, size in parameters.items() if "embed_tokens" in name] == [300 * 64 * 4]
     assert not list(tmp_path.glob("weights-*"))
+
+
+#: Parameters of ResNet-18 with ten classes: 11,689,512 with 1,000 (torchvision's documentation), 513 for each class.
+RESNET_18 = 11_689_512 - 990 * 513
+
+
+@pytest.mark.parametrize("definition", [{"torchvision": "resnet18"}, {"architecture": "resnet18"}])
+def test_networks_of_images_are_trained_to_tell_classes(tmp_path, record, definition):
+    pytest.importorskip("timm")
+    (tmp_path / "config.json").write_text(json.dumps(definition))
+    run = record(ALONE, str(tmp_path), "--batch=2", "--image=64x64", "--classes=10", "--optimizer=momentum")
+    assert run.status == 0, run.errors
+    bytes_of = {line[1]: line[2] for line in run.of("a")}
+    parameters = [bytes_of[line[1]] for line in run.of("r") if line[2] == "parameter"]
+    assert sum(parameters) == 4 * RESNET_18
+
+
+def test_what_a_package_does_not_have_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"torchvision": "resnet18"}')
+    arguments = [str(tmp_path), "--batch=2", "--image=64x64"]
+    with serving(STEP) as ask:
+        for option in ("--checkpointing", "--attention=eager", "--lora=4", "--lora-base=4bit"):
+            assert ask([*arguments, option], "t4", str(tmp_path / "lines")) == {"status": 2}, option

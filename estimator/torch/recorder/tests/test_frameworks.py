@@ -188,3 +188,66 @@ for i in range(99):
     assert run.bye["reason"] == "steps"
     assert run.bye["steps"] < 8
     assert not run.of("x")
+
+
+def test_a_network_that_is_dropped_gives_its_memory_back(record):
+    """Folds of a cross-validation have a network each, one after the other."""
+    run = record(
+        """
+        import gc, torch
+        for fold in range(3):
+            model = torch.nn.Sequential(torch.nn.Linear(512, 512, bias=False), torch.nn.ReLU()).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), lr=1)
+            model(torch.randn(4, 512, device="cuda")).sum().backward(); optimizer.step()
+            print(torch.cuda.memory_allocated() - before if fold else "first")
+            del model, optimizer; gc.collect(); before = torch.cuda.memory_allocated()
+        """,
+        steps=9,
+    )
+    # Parameters and gradients.
+    assert run.output.split() == ["first", "2097152", "2097152"], run.errors
+    assert [line[2] for line in run.of("r")].count("parameter") == 3
+
+
+def test_operators_that_a_package_writes_in_python(record):
+    """unsloth's loss makes its logits inside of one. What calls compiled code has nothing but its form."""
+    run = record(
+        """
+        import os, torch
+        @torch.library.custom_op("package::loss", mutates_args=())
+        def loss(hidden: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+            return torch.stack([(hidden @ part.t()).sum() for part in head.chunk(2)]).sum()
+        @loss.register_fake
+        def _(hidden, head):
+            return hidden.new_empty(())
+        @torch.library.custom_op("package::compiled", mutates_args=(), device_types="cuda")
+        def compiled(hidden: torch.Tensor) -> torch.Tensor:
+            address = hidden.data_ptr()
+            os._exit(1)  # as bitsandbytes does where there is no driver
+        @compiled.register_fake
+        def _(hidden):
+            return torch.empty_like(hidden)
+        hidden, head = torch.randn(64, 32, device="cuda"), torch.randn(4000, 32, device="cuda")
+        print(loss(hidden, head).shape, compiled(hidden).shape)
+        """
+    )
+    assert run.output == "torch.Size([]) torch.Size([64, 32])\n", run.errors
+    assert [birth[0] for birth in run.births() if birth[1:] == ("aten::mm", 0)] == [64 * 2000 * 4] * 2
+    assert run.approximations() == {("unknown operator", "package::compiled")}
+
+
+def test_a_recurrent_layer_that_is_dropped_gives_its_memory_back(record):
+    """Its weights are views of one buffer, which the operator that makes it so puts in their place."""
+    run = record(
+        """
+        import gc, torch
+        for _ in range(3):
+            layer = torch.nn.LSTM(256, 256).cuda(); held = torch.cuda.memory_allocated()
+            del layer; gc.collect(); print(held, torch.cuda.memory_allocated())
+        buffer = torch.zeros(4096, device="cuda"); view = torch.empty(0, device="cuda")
+        view.set_(buffer.untyped_storage(), 0, (64, 64), (64, 1)); print(torch.cuda.memory_allocated())
+        del buffer, view; gc.collect(); print(torch.cuda.memory_allocated())
+        """
+    )
+    weights = (256 * 256 * 8 + 256 * 8) * 4
+    assert run.output.splitlines() == [f"{weights} 0"] * 3 + ["16384", "0"], run.errors

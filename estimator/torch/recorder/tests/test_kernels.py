@@ -186,3 +186,39 @@ def test_convolution_without_tensor_cores_is_not_known():
     inside, gradients = convolution((8, 64, 56, 56), (64, 64, 3, 3), 1, name="t4")
     assert inside.unknown and gradients.unknown
     assert not inside.each and not gradients.each
+
+
+def test_gradient_of_an_embedding_may_be_sparse(record):
+    """Tables of networks that recommend: a batch uses a few rows, and the optimizer's state is for all."""
+    run = record(
+        """
+        import torch
+        table = torch.nn.Embedding(10000, 64, sparse=True).cuda()
+        optimizer = torch.optim.SparseAdam(table.parameters())
+        for _ in range(99):
+            table(torch.randint(0, 10000, (8, 4)).cuda()).sum().backward(); optimizer.step(); optimizer.zero_grad()
+        """
+    )
+    assert run.bye["reason"] == "steps", run.errors
+    sizes = {line[1]: line[2] for line in run.of("a")}
+    assert sum(sizes[line[1]] for line in run.of("r") if line[2] == "optimizer") == 2 * 10000 * 64 * 4
+    assert any(kind == "sparse tensor" for kind, _ in run.approximations())
+
+
+def test_a_launch_by_address_does_nothing(record):
+    """axolotl and unsloth call the library of bitsandbytes without bitsandbytes, and that ends the process."""
+    pytest.importorskip("bitsandbytes")
+    run = record(
+        """
+        import ctypes, torch
+        from bitsandbytes.cextension import BNBNativeLibrary
+        from bitsandbytes.functional import get_ptr, lib
+        weight = torch.empty(4096, 1, dtype=torch.uint8, device="cuda")
+        absmax, out = torch.ones(128, device="cuda"), torch.empty(8192, device="cuda")
+        size, stream = ctypes.c_int(8192), ctypes.c_void_p(0)
+        where = (None, get_ptr(weight), get_ptr(absmax), get_ptr(out), ctypes.c_int(64), size, stream)
+        print(lib.cdequantize_blockwise_fp32_nf4(*where), isinstance(lib, BNBNativeLibrary))
+        """
+    )
+    assert (run.status, run.output) == (0, "0 True\n"), run.errors
+    assert run.approximations() == {("kernel without data", "cdequantize_blockwise_fp32_nf4")}

@@ -68,3 +68,17 @@ torch.save(model, held); held.seek(6)
 print(torch.load(held, weights_only=False).weight.device)
 """)
     assert run.output.splitlines() == ["True", "3 cuda:0 cuda:0", "3 cpu cpu", "cuda:0"], run.errors
+
+
+def test_what_is_written_from_an_address_is_zero(record):
+    """As safetensors writes a file: a large tensor comes back from the card without data."""
+    run = record(
+        """
+        import ctypes, torch
+        weight = torch.randn(1024, 1024, device="cuda")
+        half = weight.cpu()[512:]
+        data = ctypes.string_at(half.data_ptr(), half.numel() * half.element_size())
+        print(len(data), any(data), half.data_ptr() == half.detach().data_ptr())
+        """
+    )
+    assert run.output == "2097152 False True\n", run.errors

@@ -79,3 +79,23 @@ def test_a_class_and_the_one_it_is_made_of_meet(record):
         """
     )
     assert run.output.splitlines() == ["Image 20.0", "2.0 28.0 False"], run.errors
+
+
+def test_a_class_of_the_program_changes_its_form_in_place(record):
+    """fastai's change of hue puts another storage into its image."""
+    run = record(
+        """
+        import torch
+        class Kind(torch.Tensor): pass
+        def image(): return torch.zeros(4, 512, 512).as_subclass(Kind).to("cuda")
+        one = image(); one.unsqueeze_(0); two = image(); two.transpose_(0, 2); three = image(); three.resize_(2, 512)
+        print(tuple(one.shape), tuple((two + 1).shape), tuple(three.shape), isinstance(one, Kind), one.layout)
+        one.set_(torch.ones(2, 8, device="cuda")); print(tuple(one.shape))
+        del one, two, three; print(torch.cuda.memory_allocated())
+        """
+    )
+    assert run.output.splitlines() == [
+        "(1, 4, 512, 512) (512, 512, 4) (2, 512) True torch.strided",
+        "(2, 8)",
+        "0",
+    ], run.errors

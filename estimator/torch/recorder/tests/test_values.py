@@ -114,3 +114,124 @@ def test_a_distribution_takes_unknown_parameters(record):
         """
     )
     assert run.output.splitlines() == ["torch.Size([1]) torch.Size([1, 2])"], run.errors
+
+
+def test_a_known_mask_selects_as_many_as_it_marks(record):
+    run = record(
+        """
+        import torch
+        hidden = torch.randn(2, 50, 64, device="cuda")
+        labels = torch.tensor([[-100] * 20 + [7] * 30] * 2).cuda()
+        print(hidden[labels != -100].shape[0])
+        """
+    )
+    assert run.output == "60\n", run.errors
+    assert not run.of("x")
+
+
+def test_a_text_ends_at_its_full_length(record):
+    """What generates tokens stops where each sequence has its end or the full length: one is unknown, one is known."""
+    run = record(
+        """
+        import torch
+        tokens = torch.zeros(4, 0, dtype=torch.long, device="cuda")
+        unfinished = torch.ones(4, dtype=torch.long, device="cuda")
+        while tokens.shape[1] < 20:
+            token = torch.randn(4, 100, device="cuda").argmax(-1)
+            tokens = torch.cat([tokens, token[:, None]], dim=-1)
+            done = torch.full((4,), tokens.shape[1] >= 8, device="cuda") | (token == 99)
+            unfinished = unfinished & ~done
+            if unfinished.max() == 0:
+                break
+        print(tokens.shape[1])
+        """
+    )
+    assert run.output == "8\n", run.errors
+
+
+def test_a_number_is_not_decided_by_one_of_its_bits(record):
+    run = record(
+        """
+        import torch
+        unknown = torch.randint(9, (4,), device="cuda")
+        print((unknown | torch.ones_like(unknown)).tolist(), (unknown & torch.zeros_like(unknown)).tolist())
+        """
+    )
+    assert run.output == "[0, 0, 0, 0] [0, 0, 0, 0]\n", run.errors
+    assert ("value read as zero", "a scalar that came from the card") not in run.approximations()
+    assert ("value read as zero", "a tensor without data") in run.approximations()
+
+
+def test_tokens_that_are_drawn_go_on_to_the_full_length(record):
+    """As GRPO reads its completions: all up to the first end, which a token of the middle is not."""
+    run = record(
+        """
+        import torch
+        tokens = torch.cat([torch.multinomial(torch.rand(2, 100, device="cuda"), 1) for _ in range(5)], dim=1)
+        ends = torch.isin(tokens, torch.tensor([0, 99], device="cuda"))
+        first = torch.full((2,), 5, device="cuda")
+        first[ends.any(dim=1)] = ends.int().argmax(dim=1)[ends.any(dim=1)]
+        mask = torch.arange(5, device="cuda").expand(2, -1) <= first[:, None]
+        print([row[kept].tolist() for row, kept in zip(tokens.cpu(), mask.cpu())])
+        print(sorted(torch.multinomial(torch.rand(3, device="cuda"), 3).tolist()))
+        """
+    )
+    assert run.output.splitlines() == ["[[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]", "[0, 1, 2]"], run.errors
+    assert {kind for kind, _ in run.approximations()} == {"value not drawn"}
+
+
+def test_what_is_divided_by_an_unknown_number_is_unknown(record):
+    """Precisions, means over a count, widths of a grid; and logarithms of an error."""
+    run = record(
+        """
+        import copy, json, math, torch
+        scores = torch.randn(4, device="cuda")
+        loss, count = scores.sum().item(), (scores > 0).sum().item()
+        total = 0.0
+        for _ in range(2): total += loss
+        print(1 / loss, count / count, total / (total + count), 5 // count, loss / (1 / loss), 3 - loss, loss ** -1)
+        print(-10 * math.log10(loss), math.log(count), json.dumps([loss, count]), f"{loss:.2f}", type(copy.copy(loss)))
+        true, false = torch.stack([scores.sum(), scores.max()]).tolist(); print(true / (true + false))
+        print(torch.zeros(count).shape, (scores / loss).shape, [1, 2][count], loss < 1e-3, count == 0)
+        try: 1 / torch.zeros((), device="cuda").item()
+        except ZeroDivisionError: print("a known zero is one")
+        """
+    )
+    assert run.output.splitlines() == [
+        "0.0 0.0 0.0 0 0.0 3.0 0.0",
+        "0.0 0.0 [0.0, 0] 0.00 <class 'float'>",
+        "0.0",
+        "torch.Size([0]) torch.Size([4]) 1 True True",
+        "a known zero is one",
+    ], run.errors
+
+
+def test_unknown_tensors_are_close(record):
+    """ultralytics compares a network with itself in half precision, and trains with what is alike."""
+    run = record(
+        """
+        import torch
+        x = torch.randn(4, device="cuda")
+        print(torch.allclose(x, x.half().float(), atol=0.5))
+        a, b = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda")
+        print(torch.allclose(a, b), torch.allclose(a, b, atol=2))
+        """
+    )
+    assert run.output.splitlines() == ["True", "False True"], run.errors
+    assert ("check taken as passed", "torch.allclose of tensors on the card") in run.approximations()
+
+
+def test_a_large_tensor_is_finite(record):
+    """A program that asserts it of a batch or an output goes on."""
+    run = record(
+        """
+        import torch
+        x = torch.randn(4096, 1024, device="cuda")
+        print(bool(torch.isfinite(x).all()), bool(x.isfinite().all()), bool(torch.isnan(x).any()))
+        print(x[x.isfinite()].shape)
+        mask = x.isfinite(); mask.copy_(x > 0); print(bool(mask.all()))
+        mask = x.isfinite(); mask &= x > 0; print(bool(mask.all()))
+        mask = x.isfinite(); mask.zero_(); print(bool(mask.all()))
+        """
+    )
+    assert run.output.splitlines() == ["True True False", "torch.Size([4194304])", *["False"] * 3], run.errors
