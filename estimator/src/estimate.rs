@@ -85,7 +85,7 @@ impl Simulated {
             parameters: self.parameters,
             peak: Peak {
                 live_bytes: peak.map_or(Bytes::ZERO, |peak| peak.live),
-                reserved_bytes: self.reserved,
+                reserved_bytes: self.reserved_in_training(),
                 required_bytes,
                 phase: peak
                     .and_then(|peak| recording.marks.get(peak.mark))

@@ -13,6 +13,8 @@ use crate::simulated::Simulated;
 /// The allocation that the device of `run` refuses of the step with one of `lags`; `run` is the run of the step without queue lag,
 /// which completed. burn's tuner may choose otherwise in a run with that lag: where it tunes, this is no more than a sample.
 pub(crate) fn refused_with_lag(run: &Simulated, lags: &[QueueLag]) -> Option<OutOfMemory> {
+    // Without a lag the first steps fitted, and later ones may not.
+    let lags = [QueueLag::None].iter().chain(lags);
     parallel_find_map(lags, |lag| {
         let recording = run.recording.with_queue_lag(*lag);
         let bytes = |buffer| recording.buffer(buffer).bytes;

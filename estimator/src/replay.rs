@@ -1,6 +1,7 @@
 //! Replays the calls of a recorded program on the memory of another card, without burn.
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use cubecl_environment::stream::StreamId;
@@ -36,8 +37,13 @@ impl ReplayOutcome {
     }
 }
 
+/// The steps that a replay makes after the recorded ones, each like the last. With so many, what 14 networks of the zoo need and
+/// reserve is as with 24 steps but for one page (`docs/accuracy.md`).
+const MORE_STEPS: usize = 4;
+
 /// Replays the calls of `recording` on a new card like `spec`; `bytes` is the size of each buffer. The pools,
-/// their pages and the moment at which the card is full are the same as if the program had run on that card.
+/// their pages and the moment at which the card is full are the same as if the program had run on that card. After the
+/// recorded steps it makes the last one again, as a training does.
 ///
 /// If the card refuses a buffer with which burn's tuner tries a kernel, the replay goes on without what uses it, as the
 /// tuner does. If that kernel would have been the fastest, a run goes on with another than the replay.
@@ -47,7 +53,7 @@ pub fn replay(
     bytes: impl Fn(BufferId) -> Bytes,
 ) -> ReplayOutcome {
     let mut replay = Replay::new(spec, recording, WhenFull::Refuse);
-    let failure = replay.run(recording, &bytes, &mut Unobserved).err();
+    let failure = replay.run_on(recording, &bytes).err();
     let failure = failure.map(|refused| refused.on(spec));
     ReplayOutcome {
         failure,
@@ -71,7 +77,7 @@ pub(crate) fn replay_growing(
     let mut replay = Replay::new(spec, recording, WhenFull::Grow);
     replay.budget.set_capacity(start.0);
     // If a single allocation is too large for the card, the memory until then is the result.
-    let _ = replay.run(recording, bytes, &mut Unobserved);
+    let _ = replay.run_on(recording, bytes);
     Bytes(replay.budget.capacity())
 }
 
@@ -252,8 +258,47 @@ impl Replay {
         bytes: impl Fn(BufferId) -> Bytes,
         observer: &mut impl ReplayObserver,
     ) -> Result<(), Refused> {
-        let mut batches = recording.call_batches.iter().peekable();
-        for (position, event) in recording.events.iter().enumerate() {
+        self.part(recording, 0..recording.events.len(), bytes, observer)
+    }
+
+    /// Replays the events up to the first allocation that the card refuses, and goes on with the last step, as a long training
+    /// does.
+    fn run_on(
+        &mut self,
+        recording: &Recording,
+        bytes: impl Fn(BufferId) -> Bytes,
+    ) -> Result<(), Refused> {
+        let Some(cycle) = recording.cycle() else {
+            return self.run(recording, bytes, &mut Unobserved);
+        };
+        self.part(recording, 0..cycle.events.end, &bytes, &mut Unobserved)?;
+        for _ in 0..MORE_STEPS {
+            // What the step leaves takes the place of what it was left.
+            for (old, new) in &cycle.heirs {
+                self.buffers[old.0 as usize] = self.buffers[new.0 as usize].take();
+            }
+            self.bound.clear();
+            self.queued_until = cycle.events.start;
+            self.part(recording, cycle.events.clone(), &bytes, &mut Unobserved)?;
+        }
+        Ok(())
+    }
+
+    /// Replays a part of the events up to the first allocation that the card refuses.
+    fn part(
+        &mut self,
+        recording: &Recording,
+        positions: Range<usize>,
+        bytes: impl Fn(BufferId) -> Bytes,
+        observer: &mut impl ReplayObserver,
+    ) -> Result<(), Refused> {
+        let begin = positions.start;
+        let batches = recording.call_batches.iter();
+        let mut batches = batches
+            .skip_while(|batch| batch.position < begin)
+            .peekable();
+        for position in positions {
+            let event = &recording.events[position];
             while let Some(batch) = batches.next_if(|batch| batch.position <= position) {
                 self.bind(recording, position, batch.launches);
                 observer.begins(batch);

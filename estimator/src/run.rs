@@ -151,6 +151,12 @@ impl Run {
         }
     }
 
+    /// Whether the last two steps, of three or more, allocated the same: [`estimate`](crate::estimate) and the searches go on with
+    /// such a step, so the program need not make another.
+    pub fn repeats(&self) -> bool {
+        self.shared.recorder().recording.repeats()
+    }
+
     /// Executes what the program left in the queue after its last phase. Returns the tensors of its modules, and what was
     /// recorded up to the phase in which the card refused an allocation.
     fn finish(self) -> (Parameters, Option<Progress>) {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use recording::analysis::Timeline;
-use recording::{Bytes, Recording};
+use recording::{BufferId, Bytes, Recording};
 use serde::{Deserialize, Serialize};
 
 use crate::card::DeviceSpec;
-use crate::replay::record_replay;
+use crate::replay::{record_replay, replay};
 use crate::{Choice, TrialSizes, Tuning};
 
 /// The tensors that the modules of a program hold.
@@ -106,6 +106,13 @@ impl Simulated {
         continued.map_or(&self.recording, |continued| &continued.recording)
     }
 
+    /// The most bytes that the pools reserve at once in a training of many such steps.
+    pub(crate) fn reserved_in_training(&self) -> Bytes {
+        let bytes = |buffer: BufferId| self.recording.buffer(buffer).bytes;
+        let goes_on = replay(&self.spec, &self.recording, bytes);
+        self.reserved.max(goes_on.reserved)
+    }
+
     /// The most bytes in use at once.
     pub fn most_in_use(&self) -> Bytes {
         Timeline::of(&self.recording).most()
@@ -139,7 +146,7 @@ impl FirstRun {
     pub(crate) fn of(run: &Simulated) -> Self {
         Self {
             live_bytes: run.most_in_use(),
-            reserved_bytes: run.reserved,
+            reserved_bytes: run.reserved_in_training(),
         }
     }
 }

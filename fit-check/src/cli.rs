@@ -192,7 +192,7 @@ pub struct MaxBatch {
     /// say how to ask for them)
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub advise: Advise,
-    /// Keep what was recorded of a PyTorch program, or of a path with --framework pytorch: `estimate FILE --batch N`,
+    /// Keep what was recorded of a PyTorch program, or with --framework pytorch: `estimate FILE --batch N`,
     /// `max-batch FILE` and `gpus --fits FILE` answer from it for any card, without the program
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
@@ -528,8 +528,8 @@ pub struct Job {
     /// Where a name on the Hub is looked for.
     #[command(flatten)]
     pub hub: HubAccess,
-    /// The framework that trains it: burn, or pytorch for networks that public packages define, with the recipe of
-    /// `fit-check models`, and for paths, with your own transformers
+    /// The framework that trains it: burn, or pytorch. What was recorded beforehand (`fit-check models`) answers without
+    /// Python; other options, paths and names on the Hub take your own torch, transformers, torchvision or timm
     #[arg(long, default_value = "burn", value_name = "NAME")]
     pub framework: String,
     /// What only PyTorch has.
@@ -546,12 +546,11 @@ pub struct Job {
 /// The options that only PyTorch has.
 #[derive(Clone, Debug, Args)]
 pub struct TorchOptions {
-    /// The attention kernel of a path with --framework pytorch: sdpa, eager, flash_attention_2 [default: as transformers
-    /// chooses]
+    /// The attention kernel with --framework pytorch: sdpa, eager, flash_attention_2 [default: as transformers chooses]
     #[arg(long, value_name = "NAME")]
     pub attention: Option<String>,
-    /// The Python with torch and transformers, for a path with --framework pytorch [default: that of the active
-    /// environment, or `python` in PATH]
+    /// The Python with torch and transformers, for --framework pytorch [default: that of the active environment, or
+    /// `python` in PATH]
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
 }

@@ -43,4 +43,6 @@ pub mod user_error;
 mod user_program;
 pub mod values;
 
-pub use step::{STEPS, SimulatedObserver, simulate_step, training_device, training_job};
+pub use step::{
+    STEPS, SimulatedObserver, measured_job, simulate_step, training_device, training_job,
+};

@@ -241,7 +241,7 @@ pub struct Configuration {
     pub path: PathBuf,
     /// What it says.
     pub text: String,
-    /// The folder that was made for it, if it came from the Hub.
+    /// The folder that was made for it, if it is in no file of the user's.
     _folder: Option<TempDir>,
 }
 
@@ -257,7 +257,7 @@ pub fn configuration(name: &str, offline: bool) -> Result<Configuration, UserErr
         false => ModelFiles::find(path)?,
         true => match Hub::of_user(offline).find(name)? {
             Found::Cached(folder, _) => ModelFiles::in_snapshot(name, &folder),
-            Found::Fetched(text, _) => return fetched(name, text),
+            Found::Fetched(text, _) => return written(name, text),
         },
     };
     let Some(path) = files.config else {
@@ -272,7 +272,11 @@ pub fn configuration(name: &str, offline: bool) -> Result<Configuration, UserErr
 }
 
 /// The configuration of the model `name` with this `text`, in a folder of its own.
-fn fetched(name: &str, text: String) -> Result<Configuration, UserError> {
+///
+/// # Errors
+///
+/// There is no room for it.
+pub fn written(name: &str, text: String) -> Result<Configuration, UserError> {
     let written = || {
         let folder = TempDir::with_prefix("fit-check-")?;
         let path = folder.path().join(CONFIG);

@@ -13,6 +13,7 @@ use estimator::{
 use model_zoo::{Input, Model, OptimizerKind, Rank, Variant};
 use schemars::JsonSchema;
 use serde::Serialize;
+use torch_memory::{definitions, kept};
 
 use crate::advice::Advice;
 use crate::comparison::{Errors, Figures};
@@ -533,8 +534,32 @@ pub struct ModelReport {
     pub reference: &'static str,
     /// The differences from the reference implementation.
     pub differences: &'static [&'static str],
-    /// Whether it was recorded in PyTorch too, for answers with `--framework pytorch`.
-    pub pytorch: bool,
+    /// Whether `--framework pytorch` answers for it.
+    pub pytorch: InPyTorch,
+}
+
+/// What is known of a network in PyTorch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InPyTorch {
+    /// Its recipe was recorded: the answer needs no Python. Other options need one.
+    Recorded,
+    /// A public package builds it in a Python of the user's.
+    WithPython,
+    /// No public package builds it.
+    No,
+}
+
+impl InPyTorch {
+    fn of(name: &str) -> Self {
+        if kept::names().any(|known| known == name) {
+            Self::Recorded
+        } else if definitions::find(name).is_some() {
+            Self::WithPython
+        } else {
+            Self::No
+        }
+    }
 }
 
 impl From<&Variant> for ModelReport {
@@ -552,7 +577,7 @@ impl From<&Variant> for ModelReport {
             paper: variant.paper,
             reference: variant.reference,
             differences: variant.differences,
-            pytorch: torch_memory::kept::names().any(|name| name == variant.name),
+            pytorch: InPyTorch::of(variant.name),
         }
     }
 }

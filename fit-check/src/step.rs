@@ -1,6 +1,5 @@
 //! Runs training steps of the zoo on cards of the estimator.
 
-use std::convert::Infallible;
 use std::sync::OnceLock;
 
 use burn::module::Module;
@@ -10,41 +9,68 @@ use burn::tensor::{Device, FloatDType, Tensor};
 use estimator::{DeviceSpec, Program, Run, Runtime, Simulated, TrainingJob, Tuning, simulate};
 use model_zoo::{Input, Job, Model, Observer};
 
-/// The optimizer steps of an estimate. The first creates the optimizer state, so the second has the peak.
+/// The optimizer steps that a device trains for a comparison with an estimate. The first creates the optimizer state, so the
+/// second has the peak.
 pub const STEPS: usize = 2;
+
+/// The most optimizer steps of an answer. It ends with two that allocate the same, as a rule the second and the third; a replay goes
+/// on with the last one as a training does. Chosen.
+const MOST_STEPS: usize = 5;
 
 /// The most batches of an optimizer step that are simulated. From the second on each does what the one before did, and leaves
 /// nothing behind; two more leave room for what the pools do by chance. Chosen.
 const SIMULATED_BATCHES: usize = 4;
 
-/// The observer of a training step that passes everything on to a simulated run.
+/// The observer of a training that passes everything on to a simulated run, and ends it with a step that repeats the one before.
 #[derive(Debug)]
-pub struct SimulatedObserver<'a>(pub &'a mut Run);
+pub struct SimulatedObserver<'a> {
+    run: &'a mut Run,
+    steps: usize,
+}
+
+impl<'a> SimulatedObserver<'a> {
+    /// An observer for `run`.
+    pub fn new(run: &'a mut Run) -> Self {
+        Self { run, steps: 0 }
+    }
+}
+
+/// Another step would be like the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeated;
 
 impl Observer for SimulatedObserver<'_> {
-    type Stop = Infallible;
+    type Stop = Repeated;
 
     fn module<M: Module>(&mut self, name: &str, module: &M) {
-        self.0.module(name, module);
+        self.run.module(name, module);
     }
 
     fn kept<M: Module>(&mut self, name: &str, module: &M) {
-        self.0.kept(name, module);
+        self.run.kept(name, module);
     }
 
     fn gradients<M: Module>(&mut self, module: &M, gradients: &GradientsParams) {
-        self.0.gradients(module, gradients);
+        self.run.gradients(module, gradients);
     }
 
     fn input<const D: usize, K: Basic>(&mut self, tensor: &Tensor<D, K>) {
-        self.0.input(tensor);
+        self.run.input(tensor);
     }
 
     fn loss(&mut self, _loss: &Tensor<1>) {}
 
-    fn end(&mut self, phase: model_zoo::Phase) -> Result<(), Infallible> {
-        self.0.end(estimator_phase(phase));
+    fn end(&mut self, phase: model_zoo::Phase) -> Result<(), Repeated> {
+        self.run.end(estimator_phase(phase));
         Ok(())
+    }
+
+    fn step_ends(&mut self) -> Result<(), Repeated> {
+        self.steps += 1;
+        match self.steps > STEPS && self.run.repeats() {
+            true => Err(Repeated),
+            false => Ok(()),
+        }
     }
 }
 
@@ -68,10 +94,18 @@ pub fn training_device(device: Device, job: &Job) -> Device {
     }
 }
 
-/// The training step of `model` for `job` at any batch; the batch of `job` is ignored. From now on this process
+/// A training of `model` for `job` at any batch; the batch of `job` is ignored. From now on this process
 /// [listens](estimator::listen) to burn's tuner: the step then runs less often.
 pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
-    job_at_any(model, job, move |batch| Job {
+    job_at_any(model, job, MOST_STEPS, move |batch| Job {
+        batch: batch as usize,
+        ..job.clone()
+    })
+}
+
+/// The [`STEPS`] that a device trains, at any batch; as [`training_job`] otherwise.
+pub fn measured_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
+    job_at_any(model, job, STEPS, move |batch| Job {
         batch: batch as usize,
         ..job.clone()
     })
@@ -86,8 +120,8 @@ pub(crate) fn training_job_at_any_length<'a, M: Model + Sync>(
     model: &'a M,
     job: &'a Job,
 ) -> TrainingJob<'a> {
-    job_at_any(model, job, move |steps| {
-        let tokens = (steps * LENGTH_STEP) as usize;
+    job_at_any(model, job, MOST_STEPS, move |number| {
+        let tokens = (number * LENGTH_STEP) as usize;
         Job {
             input: Input {
                 seq: Some(tokens),
@@ -99,10 +133,11 @@ pub(crate) fn training_job_at_any_length<'a, M: Model + Sync>(
     })
 }
 
-/// The training step of `model` for the job that `at` makes of `job` for any number.
+/// So many steps of `model` for the job that `at` makes of `job` for any number.
 fn job_at_any<'a, M: Model + Sync>(
     model: &'a M,
     job: &Job,
+    steps: usize,
     at: impl Fn(u64) -> Job + Copy + Sync + 'a,
 ) -> TrainingJob<'a> {
     let at = move |number| {
@@ -115,7 +150,7 @@ fn job_at_any<'a, M: Model + Sync>(
     let train = move |number, run: &mut Run| {
         let job = at(number);
         let device = training_device(run.device(), &job);
-        let Ok(()) = model.train(&job, &device, STEPS, &mut SimulatedObserver(run));
+        let _ = model.train(&job, &device, steps, &mut SimulatedObserver::new(run));
     };
     estimator::listen();
     TrainingJob::new(job.precision.float_type(), train)
@@ -139,7 +174,7 @@ pub(crate) fn untrained<T: Send + Sync>(
     Ok(found.into_inner().expect("the simulation has looked"))
 }
 
-/// Trains `model` as `job` says, on a simulated device like `device`.
+/// Trains [`STEPS`] of `model` as `job` says, on a simulated device like `device`.
 ///
 /// # Errors
 ///
@@ -149,5 +184,5 @@ pub fn simulate_step<M: Model + Sync>(
     job: &Job,
     device: DeviceSpec,
 ) -> Result<Simulated, estimator::Error> {
-    training_job(model, job).simulate(job.batch as u64, device)
+    measured_job(model, job).simulate(job.batch as u64, device)
 }

@@ -4,6 +4,7 @@
 
 mod waiting;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -569,24 +570,47 @@ fn a_real_program_takes_what_was_recorded_beforehand() {
             .args([train, network, batch, precision])
             .output()
             .unwrap();
-        let kept = Command::new(env!("CARGO_BIN_EXE_fit-check"))
-            .args([
-                "estimate",
-                network,
-                "--framework",
-                "pytorch",
-                "--batch",
-                batch,
-                "--precision",
-                precision,
-            ])
-            .args(["--gpu", "rtx-3090", "--format", "json"])
-            .output()
-            .unwrap();
-        let (run, kept) = (json(&run), json(&kept));
+        let estimate = |more: &[&OsStr]| {
+            let output = Command::new(env!("CARGO_BIN_EXE_fit-check"))
+                .args(["estimate", network, "--framework", "pytorch"])
+                .args(["--batch", batch, "--precision", precision])
+                .args(["--gpu", "rtx-3090", "--format", "json"])
+                .args(more)
+                .output()
+                .unwrap();
+            json(&output)["processes"][0]["peak"].clone()
+        };
+        let kept = estimate(&[]);
         assert_eq!(
-            run["processes"][0]["peak"], kept["processes"][0]["peak"],
+            json(&run)["processes"][0]["peak"],
+            kept,
             "{network}, batch {batch}, {precision}"
+        );
+        // What public packages build is the same network, and the step that fit-check carries the same step.
+        let now = estimate(&[OsStr::new("--python"), &python]);
+        assert_eq!(now, kept, "{network}, batch {batch}, {precision}");
+    }
+}
+
+/// What was recorded answers without Python. Another step needs one, with the package that builds the network.
+#[test]
+fn a_network_with_other_options_than_its_recipe_needs_python() {
+    let says = "echo 'error: python has no torchvision' >&2; echo 'hint: pip install' >&2; exit 2";
+    let command = "estimate resnet-50 --framework pytorch";
+    for recipe in [
+        "",
+        " --optimizer momentum --image 224",
+        " --precision mixed",
+    ] {
+        let (status, error) = with_python(says, &format!("{command}{recipe}"));
+        assert_eq!((status, error.as_str()), (Some(0), ""), "{recipe}");
+    }
+    for other in [" --optimizer adam", " --image 320", " --precision bf16"] {
+        let (status, error) = with_python(says, &format!("{command}{other}"));
+        assert_eq!(status, Some(2), "{other}");
+        assert!(
+            error.contains("error: python has no torchvision\nhint: pip install\n"),
+            "{other}: {error}"
         );
     }
 }

@@ -55,6 +55,15 @@ pub trait Observer {
     ///
     /// An error stops the step, which returns it at once.
     fn end(&mut self, phase: Phase) -> Result<(), Self::Stop>;
+
+    /// The end of a whole step: the next one does the same once more.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the training.
+    fn step_ends(&mut self) -> Result<(), Self::Stop> {
+        Ok(())
+    }
 }
 
 /// Ignores all reports.

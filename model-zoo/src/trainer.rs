@@ -273,6 +273,7 @@ where
     observer.end(Phase::Init)?;
     for _ in 0..steps {
         trainer = trainer.train(job, device, observer, &batch, &loss)?;
+        observer.step_ends()?;
     }
     Ok(())
 }

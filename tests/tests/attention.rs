@@ -36,8 +36,8 @@ fn bert(seq: usize) -> Recording {
     let spec = DeviceSpec::unlimited(Runtime::Wgpu);
     let simulated = simulate(spec, job.precision.float_type(), |run| {
         let device = training_device(run.device(), &job);
-        let observer = &mut SimulatedObserver(run);
-        let Ok(()) = train_bert_classifier(&config, &job, &device, 1, observer);
+        let observer = &mut SimulatedObserver::new(run);
+        let _ = train_bert_classifier(&config, &job, &device, 1, observer);
     });
     simulated.unwrap().recording
 }

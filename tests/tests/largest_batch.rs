@@ -8,7 +8,7 @@ use burn::tensor::{FloatDType, Tensor};
 use estimator::Scaling;
 use estimator::{
     BatchObserver, Bytes, CellResult, DeviceSpec, Error, InPlace, Limit, Phase, Program, Proposer,
-    QueueLag, Run, Runtime, StepRuns, TrainingJob, Tuning, largest_batch, largest_fits,
+    QueueLag, Run, Runtime, StepRuns, TrainingJob, Tuning, largest_batch, largest_fits, replay,
 };
 use fit_check::training_job;
 use model_zoo::{Input, Job, OptimizerKind, Precision, Request, Variant};
@@ -29,9 +29,12 @@ fn variant_and_job(name: &str, precision: Precision, side: usize) -> (Variant, J
     (variant, job)
 }
 
+/// Whether a run completes, and goes on with its last step as a training does (`long_training.rs`).
 fn fits(step: &TrainingJob, batch: u64, device: &DeviceSpec) -> bool {
     let simulated = step.simulate(batch, device.clone()).unwrap();
-    simulated.recording.failure.is_none()
+    let recording = &simulated.recording;
+    let goes_on = || replay(device, recording, |buffer| recording.buffer(buffer).bytes);
+    recording.failure.is_none() && goes_on().completed()
 }
 
 /// Fewer cases if each of them tunes its kernels first.

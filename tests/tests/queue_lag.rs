@@ -7,7 +7,7 @@ use std::sync::Arc;
 use estimator::{Bytes, DeviceSpec, Program, QueueLag, Runtime, replay};
 #[cfg(all(feature = "autotune", feature = "fusion"))]
 use estimator::{Gpu, InPlace, Proposer, StepRuns, Tuning, largest_batch};
-use fit_check::training_job;
+use fit_check::measured_job;
 use model_zoo::{Precision, Request};
 use recording::{BufferId, Event, Recording};
 
@@ -80,7 +80,7 @@ fn a_recording_shifted_to_a_lag_is_that_of_a_run_with_it() {
             ..Request::default()
         };
         let job = request.resolve(&variant).unwrap();
-        let step = training_job(&variant, &job).without_first_runs();
+        let step = measured_job(&variant, &job).without_first_runs();
         let device = DeviceSpec::unlimited(runtime);
         let usual = step.simulate(batch, device.clone()).unwrap();
         for lag in QueueLag::REQUIRED {
@@ -119,7 +119,7 @@ fn a_recording_shifted_to_a_lag_is_that_of_a_run_with_it() {
 fn a_batch_that_trains_by_chance_does_not_fit() {
     let variant = model_zoo::find("xlm-mt-en-fr").unwrap();
     let job = Request::default().resolve(&variant).unwrap();
-    let step = training_job(&variant, &job).without_first_runs();
+    let step = measured_job(&variant, &job).without_first_runs();
     let titan = Gpu::find("titan-rtx").unwrap().spec(Runtime::Cuda);
     let run = step.simulate(114, titan.clone()).unwrap();
     assert!(run.outcome().is_ok());
@@ -139,7 +139,7 @@ fn a_batch_that_trains_by_chance_does_not_fit() {
 fn a_batch_that_runs_out_of_memory_by_chance_may() {
     let variant = model_zoo::find("stylegan").unwrap();
     let job = Request::default().resolve(&variant).unwrap();
-    let step = training_job(&variant, &job).without_first_runs();
+    let step = measured_job(&variant, &job).without_first_runs();
     let card = Gpu::find("gtx-1080-ti").unwrap().spec(Runtime::Cuda);
     assert!(step.simulate(8, card.clone()).unwrap().outcome().is_ok());
     // It does not fit, since the run without overwriting does not complete.

@@ -144,12 +144,12 @@ fn by_itself(fused: bool, strategy: Strategy) -> Vec<Pools> {
     let run = simulate(device(fused), FloatDType::F32, |run| {
         let device = run.device();
         let model = Network::new(&device);
-        let Ok(()) = supervised(
+        let _ = supervised(
             model,
             &job,
             &device,
             STEPS,
-            &mut SimulatedObserver(run),
+            &mut SimulatedObserver::new(run),
             Network::images,
             |model, (images,)| model.loss(images),
         );

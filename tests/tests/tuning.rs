@@ -10,7 +10,7 @@ use estimator::{
     Bytes, DeviceSpec, Gpu, InPlace, KernelPreference, Phase, Program, QueueLag, Run, Runtime,
     Simulated, TrainingJob, Tuning, listen, replay, search_devices,
 };
-use fit_check::{simulate_step, training_job};
+use fit_check::{measured_job, simulate_step, training_job};
 use model_zoo::{Input, Job, Precision, Request, Variant};
 use recording::{BufferId, Event, Recording};
 
@@ -321,7 +321,7 @@ fn a_search_among_cards_knows_what_each_can_hold() {
 fn a_replay_moves_no_buffer_that_a_queued_launch_holds() {
     let variant = model_zoo::find("bert-base-pretraining").unwrap();
     let job = Request::default().resolve(&variant).unwrap();
-    let step = training_job(&variant, &job).without_first_runs();
+    let step = measured_job(&variant, &job).without_first_runs();
     let titan = Gpu::find("titan-rtx").unwrap().spec(Runtime::Cuda);
     let unlimited = step.simulate(160, titan.without_limit()).unwrap();
     let mut recording = unlimited.recording;

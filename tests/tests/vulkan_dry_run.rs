@@ -51,8 +51,8 @@ fn resnet_50_is_what_the_driver_saw() {
     let simulated = simulate(card, job.precision.float_type(), |run| {
         let _dry_run = DryRun::new();
         let device = training_device(run.device(), &job);
-        let observer = &mut SimulatedObserver(run);
-        let Ok(()) = model_zoo::train(&variant, &job, &device, STEPS, observer);
+        let observer = &mut SimulatedObserver::new(run);
+        let _ = model_zoo::train(&variant, &job, &device, STEPS, observer);
     })
     .unwrap();
     let marks: Vec<_> = simulated

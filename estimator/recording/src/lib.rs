@@ -8,6 +8,7 @@
 
 pub mod analysis;
 mod bytes;
+mod cycle;
 mod mark;
 mod phase;
 mod queue_lag;
@@ -19,6 +20,7 @@ pub use analysis::{
     ActiveOp, Analysis, Breakdown, Categories, Category, LayerMemory, PhaseMemory, kernel_name,
 };
 pub use bytes::{Bytes, SizeError};
+pub use cycle::{Cycle, Life, heirs};
 pub use mark::{Layer, Mark, Pools, Role};
 pub use phase::{Phase, PhaseOfStep};
 pub use queue_lag::{CALLS_PER_BATCH, ChangingLag, QueueLag};

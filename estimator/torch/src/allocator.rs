@@ -13,6 +13,7 @@ mod sizes;
 mod rules;
 
 pub use blocks::BlockIndex;
+pub(crate) use blocks::Layout;
 pub use caching::{CachingAllocator, SegmentEvent};
 pub use config::{AllocatorConfig, ConfigError};
 pub use out_of_memory::{Refusal, format_size};

@@ -8,6 +8,8 @@ pub mod allocator;
 pub mod analysis;
 pub mod compressed;
 pub mod counters;
+mod cycle;
+pub mod definitions;
 pub mod kept;
 mod pickle;
 #[cfg(unix)]

@@ -1,6 +1,7 @@
 //! A trace in an allocator: how much it takes, whether a device has enough, and the least that is enough.
 
-use crate::allocator::{Allocator, AllocatorConfig, BlockIndex, CachingAllocator, Refusal};
+use crate::allocator::{Allocator, AllocatorConfig, BlockIndex, CachingAllocator, Layout, Refusal};
+use crate::cycle::Cycle;
 use crate::trace::{BlockId, BlockKind, Event, Trace};
 
 /// What a trace took from a device.
@@ -35,75 +36,149 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
+/// A step is made again until all blocks lie where they lay after the time before: then it can be made for ever. Where a device is
+/// nearly full they may lie elsewhere each time; after so many times that is enough.
+const MOST_STEPS: usize = 8;
+
+/// A trace that is being replayed.
+struct Run<'a> {
+    trace: &'a Trace,
+    allocator: CachingAllocator,
+    /// The blocks that the program has, by [`BlockId`].
+    living: Vec<Option<BlockIndex>>,
+}
+
+impl Run<'_> {
+    /// Makes the call of an event.
+    fn make(&mut self, event: Event) -> Result<(), Refusal> {
+        match event {
+            Event::Allocate(id) => {
+                let block = self.trace.block(id);
+                // PyTorch gives an empty tensor no memory.
+                if block.bytes == 0 {
+                    return Ok(());
+                }
+                match self.allocator.allocate(block.bytes, block.stream) {
+                    Ok(index) => self.living[id.0 as usize] = Some(index),
+                    // The program goes on without it.
+                    Err(_) if block.kind == BlockKind::Optional => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            Event::Free(id) => {
+                if let Some(index) = self.living[id.0 as usize].take() {
+                    self.allocator.free(index);
+                }
+            }
+            Event::EmptyCache => self.allocator.empty_cache(),
+            Event::ResetPeaks | Event::Phase(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The size of a block that the program has.
+    fn size(&self, block: BlockId) -> Option<u64> {
+        let index = self.living[block.0 as usize]?;
+        Some(self.allocator.size(index))
+    }
+
+    /// Makes the last step again, as often as it makes a difference; the first allocation that is refused.
+    fn go_on(&mut self) -> Option<Refused> {
+        let cycle = Cycle::of(self.trace)?;
+        let heirs = &cycle.heirs;
+        let mut before = self.state(heirs);
+        for _ in 0..MOST_STEPS {
+            // What the step leaves takes the place of what it was left.
+            for (old, new) in heirs {
+                self.living[old.0 as usize] = self.living[new.0 as usize].take();
+            }
+            for position in cycle.events.clone() {
+                if let Err(refusal) = self.make(self.trace.events[position]) {
+                    return Refused::at(position, self.trace, refusal);
+                }
+            }
+            let after = self.state(heirs);
+            if after == before {
+                break;
+            }
+            before = after;
+        }
+        None
+    }
+
+    /// All that what comes next depends on: where the blocks are, and which of them the next step frees.
+    fn state(&self, heirs: &[(BlockId, BlockId)]) -> (Layout, Vec<Option<u64>>) {
+        let address = |(_, new): &(BlockId, BlockId)| {
+            let index = self.living[new.0 as usize]?;
+            Some(self.allocator.address(index))
+        };
+        (self.allocator.layout(), heirs.iter().map(address).collect())
+    }
+}
+
+impl Refused {
+    /// The refusal of the allocation at `position`; none if there is none.
+    fn at(position: usize, trace: &Trace, refusal: Refusal) -> Option<Self> {
+        match trace.events[position] {
+            Event::Allocate(block) => Some(Self {
+                position,
+                block,
+                refusal,
+            }),
+            _ => None,
+        }
+    }
+}
+
 impl Replay {
-    /// Replays `trace` on a device that has `capacity_bytes` for the allocator; `u64::MAX` is no limit.
+    /// Replays `trace` on a device that has `capacity_bytes` for the allocator; `u64::MAX` is no limit. It goes on with the last
+    /// optimizer step, as a long training does, for as long as that makes a difference.
     pub fn of(trace: &Trace, config: &AllocatorConfig, capacity_bytes: u64) -> Self {
         Self::observed(trace, config, capacity_bytes, |_, _| {})
     }
 
-    /// The same; `observe` gets the position of each event, and the allocator after it.
+    /// The same; `observe` gets the position of each event of the trace, and the allocator after it.
     pub fn observed(
         trace: &Trace,
         config: &AllocatorConfig,
         capacity_bytes: u64,
         mut observe: impl FnMut(usize, &CachingAllocator),
     ) -> Self {
-        let mut allocator = CachingAllocator::new(config.clone(), capacity_bytes);
-        let mut living: Vec<Option<BlockIndex>> = vec![None; trace.blocks.len()];
-        let mut replay = Self {
-            max_allocated_bytes: 0,
-            max_reserved_bytes: 0,
-            end_reserved_bytes: 0,
-            peak: 0,
-            retries: 0,
-            sizes: vec![0; trace.blocks.len()],
-            refused: None,
-            capacities: 0..0,
+        let mut run = Run {
+            trace,
+            allocator: CachingAllocator::new(config.clone(), capacity_bytes),
+            living: vec![None; trace.blocks.len()],
         };
+        let mut max_allocated_bytes = 0;
+        let mut peak = 0;
+        let mut sizes = vec![0; trace.blocks.len()];
+        let mut refused = None;
         for (position, event) in trace.events.iter().enumerate() {
-            match event {
-                Event::Allocate(id) => {
-                    let block = trace.block(*id);
-                    // PyTorch gives an empty tensor no memory.
-                    if block.bytes == 0 {
-                        continue;
-                    }
-                    match allocator.allocate(block.bytes, block.stream) {
-                        Ok(index) => {
-                            replay.sizes[id.0 as usize] = allocator.size(index);
-                            living[id.0 as usize] = Some(index);
-                        }
-                        // The program goes on without it.
-                        Err(_) if block.kind == BlockKind::Optional => {}
-                        Err(refusal) => {
-                            replay.refused = Some(Refused {
-                                position,
-                                block: *id,
-                                refusal,
-                            });
-                            break;
-                        }
-                    }
-                    if allocator.allocated_bytes() > replay.max_allocated_bytes {
-                        replay.max_allocated_bytes = allocator.allocated_bytes();
-                        replay.peak = position;
-                    }
-                }
-                Event::Free(id) => {
-                    if let Some(index) = living[id.0 as usize].take() {
-                        allocator.free(index);
-                    }
-                }
-                Event::EmptyCache => allocator.empty_cache(),
-                Event::ResetPeaks | Event::Phase(_) => {}
+            if let Err(refusal) = run.make(*event) {
+                refused = Refused::at(position, trace, refusal);
+                break;
             }
-            observe(position, &allocator);
+            if let Event::Allocate(block) = event {
+                sizes[block.0 as usize] = run.size(*block).unwrap_or(0);
+                if run.allocator.allocated_bytes() > max_allocated_bytes {
+                    max_allocated_bytes = run.allocator.allocated_bytes();
+                    peak = position;
+                }
+            }
+            observe(position, &run.allocator);
         }
-        replay.max_reserved_bytes = allocator.max_reserved_bytes();
-        replay.end_reserved_bytes = allocator.reserved_bytes();
-        replay.retries = allocator.retries();
-        replay.capacities = allocator.same_calls();
-        replay
+        let refused = refused.or_else(|| run.go_on());
+        let allocator = run.allocator;
+        Self {
+            max_allocated_bytes,
+            max_reserved_bytes: allocator.max_reserved_bytes(),
+            end_reserved_bytes: allocator.reserved_bytes(),
+            peak,
+            retries: allocator.retries(),
+            sizes,
+            refused,
+            capacities: allocator.same_calls(),
+        }
     }
 
     /// Whether the trace completes on a device that has `capacity_bytes` for the allocator.

@@ -37,16 +37,21 @@ def classifier(network: nn.Module, pixels: int) -> Job:
 def vision(name: str, pixels: int = 224) -> Job:
     import torchvision
 
-    return classifier(getattr(torchvision.models, name)(), pixels)
+    # A network of patches is built for images of one size.
+    arguments = {"image_size": pixels} if name.startswith("vit") else {}
+    network = torchvision.models.get_model(name, weights=None, **arguments)
+    network.definition = {"torchvision": name, "arguments": arguments}
+    return classifier(network, pixels)
 
 
 def segmentation(name: str) -> Job:
     import torchvision
 
-    models = torchvision.models.segmentation
-    network = getattr(models, name)(
-        weights=None, weights_backbone=None, num_classes=21, aux_loss=True
+    arguments = {"weights_backbone": None, "aux_loss": True}
+    network = torchvision.models.get_model(
+        name, weights=None, num_classes=21, **arguments
     )
+    network.definition = {"torchvision": name, "arguments": arguments}
 
     def batch(count: int) -> tuple:
         return torch.zeros(count, 3, 480, 480), indices(count, 480, 480)
@@ -63,7 +68,9 @@ def segmentation(name: str) -> Job:
 def nasnet() -> Job:
     import timm
 
-    return classifier(timm.create_model("nasnetalarge", num_classes=1000), 331)
+    network = timm.create_model("nasnetalarge", num_classes=1000)
+    network.definition = {"architecture": "nasnetalarge", "num_classes": 1000}
+    return classifier(network, 331)
 
 
 def transformer(dimension: int, heads: int, inner: int) -> Job:
@@ -156,7 +163,9 @@ def swin(width: int, depth: int, heads: int) -> Job:
 def gpt2(embedding: int, layers: int, heads: int) -> Job:
     import transformers
 
-    config = transformers.GPT2Config(n_embd=embedding, n_layer=layers, n_head=heads)
+    config = transformers.GPT2Config(
+        n_embd=embedding, n_layer=layers, n_head=heads, use_cache=False
+    )
     return language(transformers.GPT2LMHeadModel(config), 1024)
 
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use torch_memory::kept;
 use torch_memory::saved::is_saved;
+use torch_memory::{definitions, kept};
 
 use self::file::File;
 pub(super) use self::framework::{both_are_asked, is_asked, is_asked_about};
@@ -42,6 +42,7 @@ use crate::user_error::UserError;
 use crate::user_program::GRACE;
 
 /// How a network is trained, as typed.
+#[derive(Clone, Copy)]
 struct Typed<'a> {
     precision: &'a str,
     options: &'a cli::Options,
@@ -62,19 +63,24 @@ impl<'a> Typed<'a> {
             precision,
             options,
             torch,
-            offline,
-            quiet,
-            training,
+            ..
         } = *self;
         let attention = torch.attention.as_deref();
-        Ok(if is_saved(Path::new(model)) {
-            Box::new(File::new(model, precision, options, attention)?)
-        } else if model_source::is_path(model) {
-            Box::new(Configured::new(
-                model, offline, precision, options, torch, training, quiet,
-            )?)
-        } else {
-            Box::new(Network::new(model, precision, options, attention)?)
+        if is_saved(Path::new(model)) {
+            return Ok(Box::new(File::new(model, precision, options, attention)?));
+        }
+        if model_source::is_path(model) {
+            return Ok(Box::new(Configured::of_path(model, self)?));
+        }
+        let variant = model_zoo::find(model)?;
+        // Whoever names a Python asks about the PyTorch in it.
+        let is_recorded =
+            torch.python.is_none() && zoo::is_recorded(&variant, precision, options, attention);
+        Ok(match definitions::find(variant.name) {
+            Some(definition) if !is_recorded => {
+                Box::new(Configured::of_zoo(&variant, definition, self)?)
+            }
+            _ => Box::new(Network::new(variant, precision, options, attention)?),
         })
     }
 }

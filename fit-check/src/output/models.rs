@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::job_lines::sizes;
 use super::terminal::{FAINT, TITLE, columns, grouped, styled, wrapped};
 use super::{Report, Table};
-use crate::report::ModelReport;
+use crate::report::{InPyTorch, ModelReport};
 
 impl Report for Vec<ModelReport> {
     fn terminal(&self) -> String {
@@ -15,7 +15,7 @@ impl Report for Vec<ModelReport> {
         let mut page = columns(&self.tables()[0]);
         let hint = "fit-check models NAME shows recipe, sources and differences";
         let _ = writeln!(page, "\n  {}", styled(FAINT, hint));
-        let pytorch = "pytorch: recorded there too, for --framework pytorch without Python";
+        let pytorch = "pytorch: --framework pytorch answers without Python (yes), or with your own";
         let _ = writeln!(page, "  {}", styled(FAINT, pytorch));
         let small: Vec<_> = model_zoo::tiny_models().iter().map(|m| m.name).collect();
         let small = format!("made small, for `verify`: {}", small.join(", "));
@@ -30,7 +30,11 @@ impl Report for Vec<ModelReport> {
             .column("sample", |model| sizes(&model.input))
             .column("batch", |model| model.batch)
             .column("optimizer", |model| model.optimizer.to_string())
-            .column("pytorch", |model| if model.pytorch { "yes" } else { "no" });
+            .column("pytorch", |model| match model.pytorch {
+                InPyTorch::Recorded => "yes",
+                InPyTorch::WithPython => "with Python",
+                InPyTorch::No => "no",
+            });
         vec![table.build()]
     }
 }
@@ -50,8 +54,11 @@ impl ModelReport {
         let batch = self.batch.to_string();
         let optimizer = self.optimizer.to_string();
         let pytorch = match self.pytorch {
-            true => "recorded too: --framework pytorch",
-            false => "not recorded",
+            InPyTorch::Recorded => {
+                "--framework pytorch; with other options than this recipe your own Python builds it"
+            }
+            InPyTorch::WithPython => "--framework pytorch; your own Python builds it",
+            InPyTorch::No => "no public package builds it",
         };
         for (name, value) in [
             ("parameters", counts.as_str()),

@@ -1,8 +1,8 @@
-"""A standard training step of a network of transformers, for `fit-check estimate PATH --framework pytorch`.
+"""A standard training step of a network of a public package, for `fit-check estimate MODEL --framework pytorch`.
 
 fit-check runs this file with the Python of the person who asks, under its recorder, whose `forks` makes a process
-for each step that is asked for. The network has the
-sizes of a `config.json`; its weights are never read, since their values decide no size. It is what this
+for each step that is asked for. A `config.json` defines the network: one of transformers or of timm, or
+`{"torchvision": NAME}`. Its weights are never read, since their values decide no size. It is what this
 loop takes:
 
     model = ModelClass(config).cuda()
@@ -13,13 +13,15 @@ loop takes:
         optimizer.step()
         optimizer.zero_grad()
 
-The cache of keys and values is off, as transformers' Trainer has it. An error is one line on stderr.
+The cache of keys and values is off, as transformers' Trainer has it. A network of images is trained to tell classes. An
+error is one line on stderr.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import inspect
 import json
@@ -29,10 +31,15 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 #: More than the recorder needs: it ends this program as soon as two steps make the same allocations.
 STEPS = 12
+
+#: What helps where this step does not serve.
+PROGRAM = "fit-check run --gpu CARD -- python train.py follows a program of yours"
 
 #: Names of projections that people type, and what networks of transformers call them.
 TARGETS = {
@@ -62,6 +69,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--seq", type=int)
     parser.add_argument("--image", help="HEIGHTxWIDTH")
+    parser.add_argument("--classes", type=int)
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16", "mixed"))
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--accumulate", type=int, default=1)
@@ -85,6 +93,20 @@ def check_packages(needed: list[str]) -> None:
         )
 
 
+def definition(asked: argparse.Namespace) -> dict[str, Any]:
+    """What defines the network: a `config.json`, or the one in a folder."""
+    path = asked.config
+    with open(os.path.join(path, "config.json") if os.path.isdir(path) else path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def library(defined: dict[str, Any]) -> str:
+    """The package that builds the network."""
+    if "torchvision" in defined:
+        return "torchvision"
+    return "timm" if "architecture" in defined and "model_type" not in defined else "transformers"
+
+
 #: The types of the weights; those of autocast are fp32.
 FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -103,21 +125,75 @@ def configuration(asked: argparse.Namespace) -> tuple[type[torch.nn.Module], Any
         )
     if hasattr(config, "use_cache"):
         config.use_cache = False
+    if asked.classes:
+        config.num_labels = asked.classes
     return model_class(transformers, config), config
 
 
-def network(asked: argparse.Namespace, kind: type[torch.nn.Module], config: Any) -> torch.nn.Module:
-    """The network on the card, in training."""
+def on_card(asked: argparse.Namespace, name: str, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """The network that `build` makes, on the card, in training."""
     import torch
 
     torch.set_default_dtype(getattr(torch, FORMATS.get(asked.precision, "float32")))
     try:
         with torch.device("cuda"):
-            model = kind(config)
-    except (ImportError, ValueError, TypeError) as error:
-        refuse(f"{kind.__name__}: {error}", "fit-check run --gpu CARD -- python train.py follows a program of yours")
+            model = build()
+    except (ImportError, ValueError, TypeError, RuntimeError) as error:
+        refuse(f"{name}: {error}", PROGRAM)
     torch.set_default_dtype(torch.float32)
     return model.train()
+
+
+def of_torchvision(asked: argparse.Namespace, defined: dict[str, Any]) -> torch.nn.Module:
+    """The network on the card, in training."""
+    import torchvision
+
+    arguments = {"weights": None, **defined.get("arguments", {})}
+    if asked.classes:
+        arguments["num_classes"] = asked.classes
+    if "image_size" in arguments:
+        arguments["image_size"] = sides(asked)[0]
+    name = defined["torchvision"]
+    return on_card(asked, name, lambda: torchvision.models.get_model(name, **arguments))
+
+
+def of_timm(asked: argparse.Namespace, defined: dict[str, Any]) -> torch.nn.Module:
+    """The network on the card, in training."""
+    import timm
+
+    name = defined["architecture"]
+    arguments = dict(defined.get("model_args") or {})
+    classes = asked.classes or defined.get("num_classes")
+    if classes is not None:
+        arguments["num_classes"] = classes
+    usual = timm.get_pretrained_cfg(name)
+    if usual and usual.fixed_input_size:
+        arguments["img_size"] = sides(asked)
+    return on_card(asked, name, lambda: timm.create_model(name, **arguments))
+
+
+def of_transformers(asked: argparse.Namespace, _defined: dict[str, Any]) -> torch.nn.Module:
+    """The network on the card, in training."""
+    kind, config = configuration(asked)
+    if asked.lora_base:
+        return quantized(asked, kind, config)
+    return on_card(asked, kind.__name__, lambda: kind(config))
+
+
+#: What builds a network of each package.
+BUILDERS = {"transformers": of_transformers, "timm": of_timm, "torchvision": of_torchvision}
+
+
+def check_options(asked: argparse.Namespace, package: str) -> None:
+    """Refuse what a network that is not of transformers does not have."""
+    if package == "transformers":
+        return
+    if asked.attention:
+        refuse(f"--attention is for networks of transformers, not of {package}", "leave it out")
+    if asked.lora_base:
+        refuse(f"--lora-base is for networks of transformers, not of {package}", "leave it out")
+    if asked.checkpointing and package == "torchvision":
+        refuse("torchvision's networks have no checkpointing of their own", PROGRAM)
 
 
 def quantized(asked: argparse.Namespace, kind: type[torch.nn.Module], config: Any) -> torch.nn.Module:
@@ -252,11 +328,32 @@ def optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     refuse(f"there is no optimizer {name}")
 
 
-def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> dict[str, torch.Tensor]:
+def sides(asked: argparse.Namespace) -> tuple[int, int]:
+    """Height and width of an image."""
+    if not asked.image:
+        refuse("a network of images takes their size", "--image SIZE says how large they are")
+    height, width = (int(side) for side in asked.image.split("x"))
+    return height, width
+
+
+def base_of(model: torch.nn.Module) -> torch.nn.Module:
+    """The network without its adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def batch_of(asked: argparse.Namespace, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A batch on the processor. Its values decide no size."""
     import torch
 
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = base_of(model)
+    if not hasattr(base, "main_input_name"):
+        height, width = sides(asked)
+        dtype = next(base.parameters()).dtype
+        by_pixel = type(base).__module__.startswith("torchvision.models.segmentation")
+        shape = (asked.batch, height, width) if by_pixel else (asked.batch,)
+        images = torch.randn(asked.batch, 3, height, width, dtype=dtype)
+        return {"pixel_values": images, "labels": torch.zeros(shape, dtype=torch.int64)}
+    config = base.config
     takes = inspect.signature(base.forward).parameters
     main = base.main_input_name
     text = config.get_text_config()
@@ -268,9 +365,7 @@ def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> 
         data[main] = torch.randint(text.vocab_size, (count, length))
     elif main == "pixel_values":
         vision = getattr(config, "vision_config", config)
-        if not asked.image:
-            refuse(f"{type(base).__name__} takes images", "--image SIZE says how large they are")
-        height, width = (int(side) for side in asked.image.split("x"))
+        height, width = sides(asked)
         data[main] = torch.randn(count, getattr(vision, "num_channels", 3), height, width, dtype=base.dtype)
     elif main == "input_features" and hasattr(config, "num_mel_bins"):
         frames = 2 * config.max_source_positions
@@ -278,7 +373,7 @@ def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> 
     else:
         refuse(
             f"{type(base).__name__} takes {main}, for which there is no option",
-            "fit-check run --gpu CARD -- python train.py follows a program of yours",
+            PROGRAM,
         )
     name = type(base).__name__
     classes = getattr(config, "num_labels", 2)
@@ -297,10 +392,37 @@ def batch_of(asked: argparse.Namespace, model: torch.nn.Module, config: Any) -> 
     return data
 
 
-def loss_of(output: Any) -> torch.Tensor:
+def loss_of(model: torch.nn.Module, data: dict[str, torch.Tensor]) -> torch.Tensor:
     """The loss; of a network without a head, something to begin the backward pass with."""
+    if not hasattr(base_of(model), "main_input_name"):
+        return loss_of_classes(model(data["pixel_values"]), data["labels"])
+    output = model(**data)
     loss = getattr(output, "loss", None)
     return loss if loss is not None else output[0].float().mean()
+
+
+def loss_of_classes(scores: Any, labels: torch.Tensor) -> torch.Tensor:
+    """The loss of classes. With an auxiliary head it is the sum of torchvision's reference for segmentation."""
+    import torch
+
+    if isinstance(scores, dict):
+        losses = {name: loss_of_classes(found, labels) for name, found in scores.items()}
+        return losses["out"] + 0.5 * losses["aux"] if "aux" in losses else losses["out"]
+    return torch.nn.functional.cross_entropy(scores, labels)
+
+
+def checkpoint(model: torch.nn.Module, asked: argparse.Namespace) -> None:
+    """Compute activations once more in the backward pass."""
+    base = base_of(model)
+    try:
+        if hasattr(base, "set_grad_checkpointing"):
+            base.set_grad_checkpointing(True)
+            return
+        if asked.lora or asked.freeze:
+            model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    except (AssertionError, ValueError) as error:
+        refuse(f"{type(base).__name__} has no checkpointing: {error}", PROGRAM)
 
 
 def train(arguments: list[str]) -> None:
@@ -312,15 +434,16 @@ def train(arguments: list[str]) -> None:
     in_bits = asked.lora_base or asked.optimizer in ("adamw8bit", "pagedadamw8bit")
     check_packages(["bitsandbytes"] if in_bits else [])
     check_packages(["accelerate"] if asked.lora_base else [])
-    kind, config = configuration(asked)
-    model = (quantized if asked.lora_base else network)(asked, kind, config)
+    defined = definition(asked)
+    package = library(defined)
+    check_packages([package])
+    check_options(asked, package)
+    model = BUILDERS[package](asked, defined)
     freeze(model, asked.freeze)
     if asked.lora:
         model = with_adapters(model, asked)
     if asked.checkpointing:
-        if asked.lora or asked.freeze:
-            model.enable_input_require_grads()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint(model, asked)
     update = optimizer(asked.optimizer, model)
     autocast = torch.bfloat16 if asked.precision == "mixed" else None
     if asked.lora_base:
@@ -328,9 +451,9 @@ def train(arguments: list[str]) -> None:
         autocast = {"fp32": None, "fp16": torch.float16}.get(asked.precision, torch.bfloat16)
     for _ in range(STEPS):
         for _ in range(asked.accumulate):
-            data = {name: tensor.cuda() for name, tensor in batch_of(asked, model, config).items()}
+            data = {name: tensor.cuda() for name, tensor in batch_of(asked, model).items()}
             with torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
-                loss = loss_of(model(**data))
+                loss = loss_of(model, data)
             loss.backward()
         update.step()
         update.zero_grad()
@@ -338,25 +461,29 @@ def train(arguments: list[str]) -> None:
 
 def prepare(arguments: list[str]) -> None:
     """Import what defines the network. What is wrong with it is said when it is trained."""
-    import transformers
-
     with contextlib.suppress(Exception):
-        config = transformers.AutoConfig.from_pretrained(options(arguments).config)
+        asked = options(arguments)
+        importlib.import_module(library(definition(asked)))
+        import transformers
+
+        config = transformers.AutoConfig.from_pretrained(asked.config)
         for name in config.architectures or []:
             getattr(transformers, name, None)
 
 
-def main() -> None:
-    """Import what every step needs, and train what is asked for."""
-    check_packages(["torch", "transformers"])
+def main(arguments: list[str]) -> None:
+    """Import what every step needs, the first one with these `arguments`, and train what is asked for."""
+    package = library(definition(options(arguments))) if arguments else "transformers"
+    check_packages(["torch", package])
     # Nothing is fetched: the configuration is a file.
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch  # noqa: F401
-    import transformers  # noqa: F401
+
+    importlib.import_module(package)
     from fit_check_recorder import forks
 
     forks.serve(prepare, train)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

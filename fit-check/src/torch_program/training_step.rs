@@ -91,7 +91,7 @@ impl TrainingStep {
         let known = process.take().filter(|process| process.python == python);
         let mut asked = match known {
             Some(known) => known,
-            None => match Process::start(python, card)? {
+            None => match Process::start(python, arguments, card)? {
                 Ok(started) => started,
                 Err((Ended::Interrupted, _)) => return Err(UserError::new("interrupted")),
                 Err((ended, written)) => {
@@ -133,8 +133,13 @@ impl TrainingStep {
 }
 
 impl Process {
-    /// Starts `python`, and waits until it has imported all that it needs; if it ends before, how, and what it wrote.
-    fn start(python: &Path, card: &Card) -> Result<Result<Self, (Ended, String)>, UserError> {
+    /// Starts `python`, and waits until it has imported all that the step with these `arguments` needs; if it ends before, how,
+    /// and what it wrote.
+    fn start(
+        python: &Path,
+        arguments: &[OsString],
+        card: &Card,
+    ) -> Result<Result<Self, (Ended, String)>, UserError> {
         let failed = |error: std::io::Error| UserError::new(error.to_string());
         let cards = std::slice::from_ref(card);
         let recorder = Recorder::new(&settings(cards)).map_err(|error| unwritable(&error))?;
@@ -146,7 +151,8 @@ impl Process {
         let listener = UnixListener::bind(&requests).map_err(|error| unwritable(&error))?;
         listener.set_nonblocking(true).map_err(failed)?;
         let mut command = Command::new(python);
-        command.arg(script).env(REQUESTS, &requests);
+        command.arg(script).args(arguments);
+        command.env(REQUESTS, &requests);
         recorder.apply(&mut command);
         let removed = folder.clone();
         interrupt::at_end(move || {

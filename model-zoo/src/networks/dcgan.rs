@@ -174,6 +174,7 @@ fn train<O: Observer>(
                 generator = generator.step(observer)?;
             }
         }
+        observer.step_ends()?;
     }
     Ok(())
 }

@@ -252,6 +252,7 @@ fn train<O: Observer>(
                 discriminator = discriminator.step(observer)?;
             }
         }
+        observer.step_ends()?;
     }
     Ok(())
 }

@@ -238,6 +238,7 @@ fn train_on<O: Observer>(
             };
             trainer = trainer.train(job, device, observer, sentences, translate_back)?;
         }
+        observer.step_ends()?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use estimator::{
 use fit_check::comparison::Figures;
 use fit_check::counting_driver::{Conditions, CountingDriver};
 use fit_check::measure::{DeviceName, Mode, Outcome, Setup, Training};
-use fit_check::training_job;
+use fit_check::measured_job;
 use model_zoo::{Job, Model};
 
 use super::case::{Case, CaseModel};
@@ -112,7 +112,7 @@ impl AcceptedCase<'_> {
 
     /// The step. burn searches only once for what it can fuse in it, in however many simulations.
     pub(super) fn program(&self) -> TrainingJob<'_> {
-        training_job(&self.model, &self.job)
+        measured_job(&self.model, &self.job)
     }
 
     fn simulate(

@@ -72,6 +72,10 @@ pub(super) struct PoolLists {
     pub requests: u64,
 }
 
+/// Addresses, sizes and states of all blocks, in order of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout(Vec<(u64, u64, State)>);
+
 /// All blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
@@ -110,6 +114,21 @@ impl Blocks {
             Pool::Small => &mut self.small,
             Pool::Large => &mut self.large,
         }
+    }
+
+    /// Where the blocks are.
+    pub fn layout(&self) -> Layout {
+        let mut is_vacant = vec![false; self.blocks.len()];
+        for index in &self.vacant {
+            is_vacant[index.0 as usize] = true;
+        }
+        let blocks = self.blocks.iter().zip(is_vacant);
+        let blocks = blocks.filter(|(_, is_vacant)| !is_vacant);
+        let mut layout: Vec<_> = blocks
+            .map(|(block, _)| (block.address, block.size, block.state))
+            .collect();
+        layout.sort_unstable_by_key(|(address, _, _)| *address);
+        Layout(layout)
     }
 
     /// Adds a block, in no list yet.

@@ -5,7 +5,7 @@
 //! still uses (`record_stream`), are not modelled.
 
 use super::addresses::Addresses;
-use super::blocks::{Block, BlockIndex, Blocks, BySize, State};
+use super::blocks::{Block, BlockIndex, Blocks, BySize, Layout, State};
 use super::sizes::{MIN_BLOCK, Pool, SMALL_SIZE};
 use super::{Allocator, AllocatorConfig, Refusal, Stream};
 
@@ -68,6 +68,17 @@ impl CachingAllocator {
     /// The size of a block that it gave away: at least what was asked for.
     pub fn size(&self, block: BlockIndex) -> u64 {
         self.blocks[block].size
+    }
+
+    /// The address of a block that it gave away.
+    pub(crate) fn address(&self, block: BlockIndex) -> u64 {
+        self.blocks[block].address
+    }
+
+    /// Where all blocks are, and which of them are free: what it does next depends on nothing else, but for
+    /// `garbage_collection_threshold`.
+    pub(crate) fn layout(&self) -> Layout {
+        self.blocks.layout()
     }
 
     /// The most bytes that were given away at once: `torch.cuda.max_memory_allocated()`.

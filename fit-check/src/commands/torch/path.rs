@@ -1,5 +1,5 @@
-//! A `config.json` in PyTorch (`--framework pytorch`): the person's own transformers builds its network, and a training step
-//! that fit-check carries trains it under the recorder.
+//! A `config.json` in PyTorch (`--framework pytorch`), or a network of the zoo with other options than it was recorded with: a public
+//! package in the person's own Python builds it, and a training step that fit-check carries trains it under the recorder.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use estimator::{DeviceSpec, Runtime};
-use model_zoo::{BaseFormat, ConfigModel, Input, Model, Precision};
+use model_zoo::{BaseFormat, ConfigModel, Input, Model, Precision, Variant};
 use serde_json::Value;
 use strum::VariantNames;
 use torch_memory::stream::Recording;
 
+use super::Typed;
 use crate::cli::{self, Advise};
 use crate::model_source::{self, Configuration};
 use crate::progress::Progress;
@@ -45,7 +46,7 @@ const OPTIMIZERS: [&str; 9] = [
 /// The longest sequence of the default: as for burn (`model-zoo/src/from_config`).
 const USUAL_TOKENS: usize = 2048;
 
-/// The training step of a `config.json`.
+/// The training step of a network that a public package builds.
 pub(super) struct Configured<'a> {
     job: TorchJob,
     /// The default batch.
@@ -62,33 +63,84 @@ pub(super) struct Configured<'a> {
     _configuration: Configuration,
 }
 
+/// What the options do not say of a step.
+struct Usual {
+    batch: u64,
+    input: Input,
+    optimizer: String,
+    note: Option<String>,
+}
+
 impl<'a> Configured<'a> {
-    /// The step of the network that `model` names: a path, or a name on the Hugging Face Hub, which `offline` keeps from being asked.
-    /// Its progress is shown unless `quiet`.
+    /// The step of the network that `model` names: a path, or a name on the Hugging Face Hub. It is trained as `typed`.
     ///
     /// # Errors
     ///
     /// There is no configuration, no Python, or an option has no such value.
-    pub(super) fn new(
-        model: &str,
-        offline: bool,
-        precision: &str,
-        options: &cli::Options,
-        torch: &cli::TorchOptions,
-        training: &'a TrainingStep,
-        quiet: bool,
-    ) -> Result<Self, UserError> {
-        let configuration = model_source::configuration(model, offline)?;
+    pub(super) fn of_path(model: &str, typed: &Typed<'a>) -> Result<Self, UserError> {
+        let configuration = model_source::configuration(model, typed.offline)?;
         let Configuration {
             name, path, text, ..
         } = &configuration;
         let config: Value = serde_json::from_str(text)
             .map_err(|error| UserError::new(format!("{}: {error}", path.display())))?;
         let in_burn = ConfigModel::read(name, text).ok();
-        let (batch, usual) = defaults(in_burn.as_ref(), &config);
-        let input = input(options, usual)?;
-        let known: Precision = values::choice("--precision", precision, Precision::VARIANTS)?;
-        let optimizer = options.optimizer.as_deref().unwrap_or("adamw");
+        let (batch, input) = defaults(in_burn.as_ref(), &config);
+        let note = in_burn.and_then(|network| network.absent());
+        let usual = Usual {
+            batch,
+            input,
+            optimizer: "adamw".into(),
+            note: note.or_else(|| dtype_note(&config, typed.precision)),
+        };
+        Self::new(configuration, usual, typed)
+    }
+
+    /// The step of the network `variant` of the zoo, with this `definition` of a public package. It is trained as `typed`.
+    ///
+    /// # Errors
+    ///
+    /// There is no Python, or an option has no such value.
+    pub(super) fn of_zoo(
+        variant: &Variant,
+        definition: String,
+        typed: &Typed<'a>,
+    ) -> Result<Self, UserError> {
+        let Input {
+            image,
+            seq,
+            classes,
+            ..
+        } = variant.input;
+        let usual = Usual {
+            batch: variant.batch as u64,
+            input: Input {
+                image,
+                seq,
+                classes,
+                ..Input::default()
+            },
+            optimizer: variant.optimizer.to_string(),
+            note: None,
+        };
+        Self::new(
+            model_source::written(variant.name, definition)?,
+            usual,
+            typed,
+        )
+    }
+
+    /// The step of a network, trained as `typed`, or as is `usual`.
+    fn new(
+        configuration: Configuration,
+        usual: Usual,
+        typed: &Typed<'a>,
+    ) -> Result<Self, UserError> {
+        let Typed { options, torch, .. } = *typed;
+        let input = input(options, usual.input)?;
+        let precision: Precision =
+            values::choice("--precision", typed.precision, Precision::VARIANTS)?;
+        let optimizer = options.optimizer.clone().unwrap_or(usual.optimizer);
         let optimizer = optimizer.to_lowercase();
         if !OPTIMIZERS.contains(&optimizer.as_str()) {
             return Err(UserError::invalid_value("--optimizer", &optimizer).hint(format!(
@@ -109,10 +161,10 @@ impl<'a> Configured<'a> {
             Ok::<_, UserError>(count.map(|count| count as u64))
         };
         let job = TorchJob {
-            model: name.clone(),
+            model: configuration.name.clone(),
             batch: None,
             input,
-            precision: known.to_string(),
+            precision: precision.to_string(),
             optimizer,
             accumulate: count("--accumulate", &options.accumulate)?.filter(|count| *count > 1),
             checkpointing: options.checkpointing,
@@ -121,19 +173,17 @@ impl<'a> Configured<'a> {
             lora_targets: options.lora_targets.clone(),
             lora_base: (base != BaseFormat::Dense).then(|| base.to_string()),
             attention: torch.attention.clone(),
-            note: in_burn
-                .and_then(|network| network.absent())
-                .or_else(|| dtype_note(&config, known)),
+            note: usual.note,
         };
-        let mut arguments: Vec<OsString> = vec![path.into()];
-        arguments.extend(typed(&job).into_iter().map(OsString::from));
+        let mut arguments: Vec<OsString> = vec![configuration.path.clone().into()];
+        arguments.extend(words(&job).into_iter().map(OsString::from));
         Ok(Self {
             job,
-            batch,
+            batch: usual.batch,
             python: python::find(torch.python.as_deref())?,
             arguments,
-            training,
-            quiet,
+            training: typed.training,
+            quiet: typed.quiet,
             _configuration: configuration,
         })
     }
@@ -244,7 +294,7 @@ impl Source for Configured<'_> {
 }
 
 /// The arguments of the script for `job`, but for the configuration.
-fn typed(job: &TorchJob) -> Vec<String> {
+fn words(job: &TorchJob) -> Vec<String> {
     let mut words = vec!["--batch".to_string(), BATCH.into()];
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -257,6 +307,8 @@ fn typed(job: &TorchJob) -> Vec<String> {
         "--image",
         image.map(|[height, width]| format!("{height}x{width}")),
     );
+    let classes = job.input.classes;
+    option("--classes", classes.map(|classes| classes.to_string()));
     option("--precision", Some(job.precision.clone()));
     option("--optimizer", Some(job.optimizer.clone()));
     option(
@@ -293,7 +345,10 @@ fn defaults(in_burn: Option<&ConfigModel>, config: &Value) -> (u64, Input) {
         let mut found = names.iter().filter_map(|name| text.get(name)?.as_u64());
         found.next().map(|number| number as usize)
     };
+    // Of timm: channels, height and width.
+    let of_timm = || config.pointer("/pretrained_cfg/input_size/1")?.as_u64();
     let image = number(&["image_size"]).filter(|_| text.get("vocab_size").is_none());
+    let image = image.or_else(|| of_timm().map(|side| side as usize));
     let positions = number(&[
         "max_position_embeddings",
         "n_positions",
@@ -317,7 +372,10 @@ fn input(options: &cli::Options, usual: Input) -> Result<Input, UserError> {
     let typed = options.sizes.input()?;
     let refused = [
         ("--src-seq", typed.src_seq.is_some()),
-        ("--classes", typed.classes.is_some()),
+        (
+            "--classes",
+            typed.classes.is_some() && usual.classes.is_none(),
+        ),
         ("--vocab", typed.vocab.is_some()),
         ("--seq", typed.seq.is_some() && usual.seq.is_none()),
         ("--image", typed.image.is_some() && usual.image.is_none()),
@@ -326,24 +384,25 @@ fn input(options: &cli::Options, usual: Input) -> Result<Input, UserError> {
         return Err(UserError::new(format!(
             "{option} is not followed with --framework pytorch for this network"
         ))
-        .hint("config.json has the sizes of the network; --seq is for texts, --image for images"));
+        .hint("--seq is for texts, --image for images; other sizes are a part of the network, in its config.json"));
     }
     Ok(Input {
         seq: typed.seq.or(usual.seq),
         image: typed.image.or(usual.image),
+        classes: typed.classes.or(usual.classes),
         ..Input::default()
     })
 }
 
 /// That the file names another number format than the one in which the weights are trained.
-fn dtype_note(config: &Value, precision: Precision) -> Option<String> {
+fn dtype_note(config: &Value, precision: &str) -> Option<String> {
     let dtype = config.get("dtype").or_else(|| config.get("torch_dtype"))?;
     let option = match dtype.as_str()? {
         "bfloat16" => "bf16",
         "float16" => "fp16",
         _ => return None,
     };
-    (precision == Precision::Fp32).then(|| {
+    (precision == Precision::Fp32.to_string()).then(|| {
         format!(
             "config.json has {}: --precision {option} trains the weights in it",
             dtype.as_str().unwrap_or_default()

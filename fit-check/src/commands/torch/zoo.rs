@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use model_zoo::Variant;
+use model_zoo::{InputSize, Variant};
 use torch_memory::allocator::AllocatorConfig;
 use torch_memory::kept::{self, Kept};
 use torch_memory::recorder::allocator_variable;
 
 use crate::cli::{self, Advise};
+use crate::input_options::TypedSizes;
 use crate::resolve::Card;
 use crate::torch_program::batches::Found;
 use crate::torch_program::job::TorchJob;
@@ -23,33 +24,31 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// The recorded network that `model` names, in a number format.
+    /// The recorded network `variant`, in a number format.
     ///
     /// # Errors
     ///
-    /// There is none, it was not recorded, or not with these options.
+    /// It was not recorded, or not with these options.
     pub(super) fn new(
-        model: &str,
+        variant: Variant,
         precision: &str,
         options: &cli::Options,
         attention: Option<&str>,
     ) -> Result<Self, UserError> {
-        let variant = model_zoo::find(model)?;
-        if let Some(option) = typed(options, attention) {
+        if !kept::names().any(|name| name == variant.name) {
+            return Err(missing(&variant));
+        }
+        if let Some(option) = beyond_recipe(&variant, options, attention) {
             return Err(UserError::new(format!(
-                "{option} is for a config.json with --framework pytorch, not for a network of the zoo"
+                "{} was recorded in PyTorch with the recipe of `fit-check models`, and not with {option}",
+                variant.name
             ))
-            .hint(format!(
-                "these networks were recorded with the recipe of `fit-check models`; {OTHERWISE}"
-            )));
+            .hint(OTHERWISE));
         }
         if !kept::PRECISIONS.contains(&precision) {
             return Err(UserError::invalid_value("--precision", precision).hint(
-                "--precision is fp32 or mixed (autocast to bf16) for a network of the zoo with --framework pytorch",
+                "--precision is fp32 or mixed (autocast to bf16) for a network that was recorded beforehand",
             ));
-        }
-        if !kept::names().any(|name| name == variant.name) {
-            return Err(missing(&variant));
         }
         Ok(Self {
             variant,
@@ -119,6 +118,41 @@ pub(super) fn of_environment() -> Result<Option<AllocatorConfig>, UserError> {
 
 /// Where a network that was not recorded gets its answer.
 const OTHERWISE: &str = "the path of a config.json, or a name on the Hugging Face Hub (owner/name), is recorded now, with its options; `fit-check run --gpu CARD -- python train.py` follows a program of yours";
+
+/// Whether what was recorded of `variant` answers: it was trained as these options ask.
+pub(super) fn is_recorded(
+    variant: &Variant,
+    precision: &str,
+    options: &cli::Options,
+    attention: Option<&str>,
+) -> bool {
+    kept::PRECISIONS.contains(&precision)
+        && kept::names().any(|name| name == variant.name)
+        && beyond_recipe(variant, options, attention).is_none()
+}
+
+/// The option that asks for another step than the recipe of `variant`, if one was typed.
+fn beyond_recipe(
+    variant: &Variant,
+    options: &cli::Options,
+    attention: Option<&str>,
+) -> Option<&'static str> {
+    let usual = variant.optimizer.to_string();
+    let is_usual = |typed: &String| typed.eq_ignore_ascii_case(&usual);
+    let sizes = options.sizes.input().ok().filter(|input| {
+        let mut sizes = InputSize::ALL.iter().copied();
+        sizes.all(|size| input.get(size).is_none() || input.get(size) == variant.input.get(size))
+    });
+    let rest = cli::Options {
+        optimizer: options.optimizer.clone().filter(|typed| !is_usual(typed)),
+        sizes: match sizes {
+            Some(_) => TypedSizes::default(),
+            None => options.sizes.clone(),
+        },
+        ..options.clone()
+    };
+    typed(&rest, attention)
+}
 
 /// The option that says how a step is trained, if one was typed: what was recorded is as it is.
 pub(super) fn typed(options: &cli::Options, attention: Option<&str>) -> Option<&'static str> {

@@ -15,7 +15,7 @@ use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;
 use crate::records::{self, Record};
 use crate::report::VerifyReport;
-use crate::step::training_job;
+use crate::step::measured_job;
 use crate::user_error::UserError;
 
 /// Runs the job of `proof` on its device and on a simulated card like it.
@@ -24,7 +24,7 @@ pub(super) fn run(proof: &Verification, tolerance: f64, raw: &cli::Verify) -> an
         true => Mode::DryRun,
         false => Mode::Real,
     };
-    let program = training_job(&proof.model, &proof.job);
+    let program = measured_job(&proof.model, &proof.job);
     let simulate = |device| simulate(proof, &program, mode, device);
     proof.progress.at(SIMULATING);
     let usual = simulate(proof.device())?;

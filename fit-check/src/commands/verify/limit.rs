@@ -14,7 +14,7 @@ use crate::measure::{DeviceKind, Mark, Measurement, Mode, Outcome};
 use crate::output;
 use crate::records::{self, LargestBatchRecord};
 use crate::report::{BatchRun, LimitReport};
-use crate::step::training_job;
+use crate::step::measured_job;
 use crate::user_error::UserError;
 
 /// Runs the largest batch that fits `budget`, and the next.
@@ -30,7 +30,7 @@ pub(super) fn run(
     })?;
     let limiter = MemoryLimiter::of(proof, budget)?;
     // The device trains in this state of the tuner.
-    let program = training_job(&proof.model, &proof.job);
+    let program = measured_job(&proof.model, &proof.job);
     let program = program.only(Some(proof.tuning)).without_first_runs();
     let card = left(proof, budget);
     proof.progress.at("simulating small batches");
