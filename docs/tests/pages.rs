@@ -30,9 +30,12 @@ fn the_program_that_writes_pages_fills_the_rows_of_tables() {
     assert!(said.contains("EOF"), "{said}");
 }
 
+/// Batches of the page that are two samples below: what CUDA's runtime trained were two steps, and a training needs more memory.
+const BELOW_TWO_STEPS: [(&str, Option<&str>, &str); 1] = [("bert-base", Some("fp32"), "RTX 2080")];
+
 /// No largest batch on the page is above one that CUDA's runtime trained while the next ran out of memory, or further below it
-/// than one sample or a tenth. Those were trained with tuned kernels in one run, and a batch of the page fits in every run of
-/// the verdict: with each lag, and where burn overwrites nothing.
+/// than one sample or a tenth. Those were trained with tuned kernels in one run of two steps, and a batch of the page fits in
+/// every run of the verdict: with each lag, where burn overwrites nothing, and in a long training.
 #[test]
 fn the_batches_on_the_page_were_trained() {
     let records = Records::read().expect("records that can be read");
@@ -58,6 +61,10 @@ fn the_batches_on_the_page_were_trained() {
             }
             // "mixed (fp16)"
             let precision = precision.split(' ').next();
+            let below = match BELOW_TWO_STEPS.contains(&(model, precision, *card)) {
+                true => 2,
+                false => 1,
+            };
             let found = trained.iter().any(|record| {
                 let tokens = record.input.seq.max(record.input.src_seq).unwrap_or(1);
                 let factor = if unit == "tokens" { tokens as u64 } else { 1 };
@@ -65,7 +72,7 @@ fn the_batches_on_the_page_were_trained() {
                 record.model == model
                     && Some(record.precision.to_string().as_str()) == precision
                     && record.device.name.ends_with(card)
-                    && (most - (most / 10).max(factor)..=most).contains(&batch)
+                    && (most - (most / 10).max(below * factor)..=most).contains(&batch)
             });
             assert!(
                 found,
