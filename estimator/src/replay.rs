@@ -37,8 +37,8 @@ impl ReplayOutcome {
     }
 }
 
-/// The steps that a replay makes after the recorded ones, each like the last. With so many, what 14 networks of the zoo need and
-/// reserve is as with 24 steps but for one page (`docs/accuracy.md`).
+/// The steps that a replay makes after the recorded ones, each like the last. Chosen: `docs/accuracy.md` has what networks need in
+/// so many steps beside what they need in 24.
 const MORE_STEPS: usize = 4;
 
 /// Replays the calls of `recording` on a new card like `spec`; `bytes` is the size of each buffer. The pools,

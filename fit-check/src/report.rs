@@ -552,7 +552,7 @@ pub enum InPyTorch {
 
 impl InPyTorch {
     fn of(name: &str) -> Self {
-        if kept::names().any(|known| known == name) {
+        if kept::has(name) {
             Self::Recorded
         } else if definitions::find(name).is_some() {
             Self::WithPython

@@ -97,15 +97,21 @@ pub fn training_device(device: Device, job: &Job) -> Device {
 /// A training of `model` for `job` at any batch; the batch of `job` is ignored. From now on this process
 /// [listens](estimator::listen) to burn's tuner: the step then runs less often.
 pub fn training_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
-    job_at_any(model, job, MOST_STEPS, move |batch| Job {
-        batch: batch as usize,
-        ..job.clone()
-    })
+    job_at_any_batch(model, job, MOST_STEPS)
 }
 
 /// The [`STEPS`] that a device trains, at any batch; as [`training_job`] otherwise.
 pub fn measured_job<'a, M: Model + Sync>(model: &'a M, job: &'a Job) -> TrainingJob<'a> {
-    job_at_any(model, job, STEPS, move |batch| Job {
+    job_at_any_batch(model, job, STEPS)
+}
+
+/// So many steps of `model` for `job` at any batch.
+fn job_at_any_batch<'a, M: Model + Sync>(
+    model: &'a M,
+    job: &'a Job,
+    steps: usize,
+) -> TrainingJob<'a> {
+    job_at_any(model, job, steps, move |batch| Job {
         batch: batch as usize,
         ..job.clone()
     })

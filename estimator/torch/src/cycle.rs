@@ -71,10 +71,10 @@ mod tests {
     use recording::PhaseOfStep;
 
     use super::*;
-    use crate::trace::{Block, BlockKind};
+    use crate::trace::Block;
 
     /// A trace of steps, of which each has blocks `(bytes, whether it lives until the next step)`.
-    pub(crate) fn steps(steps: &[&[(u64, bool)]]) -> Trace {
+    fn steps(steps: &[&[(u64, bool)]]) -> Trace {
         let mut trace = Trace::default();
         let mut events = Vec::new();
         let mut phases = Vec::new();
@@ -88,15 +88,7 @@ mod tests {
             let old = std::mem::take(&mut living);
             for (bytes, lives_on) in *blocks {
                 let id = BlockId(trace.blocks.len() as u32);
-                trace.blocks.push(Block {
-                    bytes: *bytes,
-                    operator: None,
-                    module: None,
-                    stream: 0,
-                    kind: BlockKind::Tensor,
-                    role: None,
-                    parameter: None,
-                });
+                trace.blocks.push(Block::tensor(*bytes));
                 events.push(Event::Allocate(id));
                 match lives_on {
                     true => living.push(id),

@@ -1,16 +1,18 @@
 //! How public packages define the networks of the zoo (`zoo/definitions.py`), for steps that were not recorded.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 /// The networks, in the form of a `config.json` of transformers or timm, or as `{"torchvision": NAME}`.
-const TEXT: &str = include_str!("../data/definitions.json");
+static ALL: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/definitions.json")).unwrap_or_default()
+});
 
 /// The definition of the network `name`, as JSON; none if it is a program of its own, or in no public package.
 pub fn find(name: &str) -> Option<String> {
-    let mut all: BTreeMap<String, Value> = serde_json::from_str(TEXT).ok()?;
-    Some(all.remove(name)?.to_string())
+    Some(ALL.get(name)?.to_string())
 }
 
 #[cfg(test)]

@@ -69,6 +69,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
+/// Whether the network `name` was recorded.
+pub fn has(name: &str) -> bool {
+    names().any(|known| known == name)
+}
+
 /// The card on which networks were recorded for cards of this compute capability (times ten), and its name in files.
 fn nearest(capability: Option<u32>) -> (&'static str, &'static str) {
     let capability = capability.unwrap_or(USUAL_CAPABILITY);

@@ -232,16 +232,11 @@ mod tests {
             }
         }
         let block = |(bytes, _): &(u64, usize)| Block {
-            bytes: *bytes,
-            operator: None,
-            module: None,
-            stream: 0,
             kind: match bytes % 2 {
                 0 => BlockKind::Tensor,
                 _ => BlockKind::Optional,
             },
-            role: None,
-            parameter: None,
+            ..Block::tensor(*bytes)
         };
         Trace {
             blocks: blocks.iter().map(block).collect(),

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::scaling::Mismatch;
-    use crate::trace::{Block, BlockId, BlockKind, Event, Trace};
+    use crate::trace::{Block, BlockId, Event, Trace};
 
     const MIB: u64 = 1 << 20;
 
@@ -78,16 +78,7 @@ mod tests {
 
     /// A program that keeps blocks of these bytes until its end.
     fn keeping(sizes: impl IntoIterator<Item = u64>) -> Trace {
-        let block = |bytes| Block {
-            bytes,
-            operator: None,
-            module: None,
-            stream: 0,
-            kind: BlockKind::Tensor,
-            role: None,
-            parameter: None,
-        };
-        let blocks: Vec<_> = sizes.into_iter().map(block).collect();
+        let blocks: Vec<_> = sizes.into_iter().map(Block::tensor).collect();
         let ids = 0..blocks.len() as u32;
         let born = ids.clone().map(|id| Event::Allocate(BlockId(id)));
         let dies = ids.map(|id| Event::Free(BlockId(id)));

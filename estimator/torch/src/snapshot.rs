@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::allocator::{SegmentEvent, Stream};
 use crate::pickle::{Item, Pickle, PickleError};
-use crate::trace::{Block, BlockId, BlockKind, Event, NameId, Trace};
+use crate::trace::{Block, BlockId, Event, NameId, Trace};
 
 /// What a snapshot has of one device.
 #[derive(Clone, Debug)]
@@ -198,13 +198,9 @@ impl Builder {
         let next = self.streams.len() as Stream;
         let stream = *self.streams.entry(stream).or_insert(next);
         self.trace.blocks.push(Block {
-            bytes,
             operator,
-            module: None,
             stream,
-            kind: BlockKind::Tensor,
-            role: None,
-            parameter: None,
+            ..Block::tensor(bytes)
         });
         self.living.insert(address, id);
         self.events.push(Event::Allocate(id));

@@ -93,6 +93,21 @@ pub struct Block {
     pub parameter: Option<NameId>,
 }
 
+impl Block {
+    /// A tensor of which only the bytes are known, on the default stream.
+    pub(crate) fn tensor(bytes: u64) -> Self {
+        Self {
+            bytes,
+            operator: None,
+            module: None,
+            stream: 0,
+            kind: BlockKind::Tensor,
+            role: None,
+            parameter: None,
+        }
+    }
+}
+
 /// A module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Module {

@@ -35,7 +35,7 @@ impl Network {
         options: &cli::Options,
         attention: Option<&str>,
     ) -> Result<Self, UserError> {
-        if !kept::names().any(|name| name == variant.name) {
+        if !kept::has(variant.name) {
             return Err(missing(&variant));
         }
         if let Some(option) = beyond_recipe(&variant, options, attention) {
@@ -127,7 +127,7 @@ pub(super) fn is_recorded(
     attention: Option<&str>,
 ) -> bool {
     kept::PRECISIONS.contains(&precision)
-        && kept::names().any(|name| name == variant.name)
+        && kept::has(variant.name)
         && beyond_recipe(variant, options, attention).is_none()
 }
 
